@@ -37,6 +37,8 @@ impl Jit {
         let inner = &*self.0;
         let functions = inner.session.symbols_at(addresses);
         let mut tenants = [inner.layer.tenants(), inner.stubs.tenants(), inner.lazy.tenants()].concat();
+        // A tenant without code has the address of the pool, where another tenant may have its code.
+        tenants.retain(|tenant| tenant.segments[SegmentKind::Code.index()].1 != 0);
         tenants.sort_by_key(|tenant| tenant.segments[SegmentKind::Code.index()].0);
         let locate = |(address, function): (&ExecutorAddr, Option<SymbolAt>)| {
             let next = tenants.partition_point(|tenant| tenant.segments[SegmentKind::Code.index()].0 <= *address);

@@ -94,3 +94,26 @@ fn locate_does_not_name_removed_functions_at_reused_addresses() {
     assert_eq!(location.to_string(), "other+0x0 in other.o of dylib `main`");
     assert!(locations(&jit).iter().all(|name| !name.contains("named.o")));
 }
+
+#[test]
+fn locate_names_functions_beside_objects_without_code() {
+    let (Some(data), Some(code)) =
+        (c("long only_data = 7;"), c("__asm__(\".text\\n .skip 600000, 0x90\"); long big(long n) { return n; }"))
+    else {
+        return;
+    };
+    let jit = Jit::builder().window_size(16 << 20).build().unwrap();
+    let link = |object: &[u8], symbol: &str, number: usize| {
+        let dylib = jit.create_dylib(&format!("{symbol}{number}")).unwrap();
+        add(&jit, &dylib, "one.o", object);
+        jit.address_of(&dylib, symbol)
+    };
+    // The code of such an object has the start of the code pool as its address, and no bytes.
+    (0..8).for_each(|number| drop(link(&data, "only_data", number).unwrap()));
+    // Until the code pool is full, so that an object has its code at the start of the pool.
+    let functions: Vec<_> = (0..100).map_while(|number| link(&code, "big", number).ok()).collect();
+    assert!((2..100).contains(&functions.len()), "{}", functions.len());
+    for (number, location) in jit.locate(&functions).into_iter().enumerate() {
+        assert_eq!(location.map(|location| location.dylib.to_string()), Some(format!("big{number}")));
+    }
+}
