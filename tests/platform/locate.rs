@@ -109,7 +109,9 @@ fn locate_names_functions_beside_objects_without_code() {
         jit.address_of(&dylib, symbol)
     };
     // The code of such an object has the start of the code pool as its address, and no bytes.
-    (0..8).for_each(|number| drop(link(&data, "only_data", number).unwrap()));
+    for number in 0..8 {
+        link(&data, "only_data", number).unwrap();
+    }
     // Until the code pool is full, so that an object has its code at the start of the pool.
     let functions: Vec<_> = (0..100).map_while(|number| link(&code, "big", number).ok()).collect();
     assert!((2..100).contains(&functions.len()), "{}", functions.len());
