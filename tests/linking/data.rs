@@ -17,7 +17,7 @@ fn sections_that_only_relocation_writes_are_read_only_at_run_time() {
         ".ctors",
         ".dtors",
     ];
-    let written = [".data", ".data.rel", ".data.x", ".init", ".initial", ".dat", ".profile", ".x"];
+    let written = [".data", ".data.rel", ".data.rel.root", ".data.x", ".init", ".initial", ".dat", ".profile", ".x"];
     let section =
         |name: &&str| format!(".section {name},\"aw\",@progbits\n.globl \"d_{name}\"\n\"d_{name}\": .quad there\n");
     let source: String = relocated.iter().chain(&written).map(section).collect();
@@ -148,6 +148,15 @@ fn initialize_runs_an_object_that_has_only_a_constructor() {
     assert!(trackers[0].remove().unwrap().is_complete());
     assert!(trackers[1].remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_pointer_variable_whose_name_begins_with_ro_can_be_written() {
+    // gcc puts it into `.data.rel.root`.
+    let source = "int x = 40; int *root = &x; int y = 42; long test(void) { root = &y; return *root; }";
+    let Some(object) = gcc(&["-O1", "-fPIC", "-fdata-sections"], source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 42);
 }
 
 #[test]

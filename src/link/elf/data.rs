@@ -6,6 +6,7 @@
 use object::read::elf::{SectionHeader as _, Sym as _};
 
 use crate::error::Error;
+use crate::link::elf::read::has_stem;
 use crate::link::elf::{ElfObject, LE, shn, st};
 
 /// A variable of an object with a global name.
@@ -40,7 +41,7 @@ pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Object
             match section {
                 Some(section) => {
                     let is_writable = section.sh_flags(LE).0 & WRITE != 0;
-                    is_writable && !object.section_name_bytes(section)?.starts_with(b".data.rel.ro")
+                    is_writable && !has_stem(object.section_name_bytes(section)?, b".data.rel.ro")
                 }
                 None => false,
             }

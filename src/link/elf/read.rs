@@ -619,7 +619,14 @@ fn may_be_special(from_name: &[u8]) -> bool {
 fn is_relocated_only(name: &[u8]) -> bool {
     const RELRO: [&[u8]; 7] =
         [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
-    RELRO.iter().any(|relro| name.starts_with(relro))
+    RELRO.iter().any(|relro| has_stem(name, relro))
+}
+
+/// Whether a section name is `stem`, or `stem` with a suffix after a dot. Compilers append the names of variables, so
+/// `.data.rel.root` is the section of a variable `root` and no `.data.rel.ro`.
+pub(super) fn has_stem(from_name: &[u8], stem: &[u8]) -> bool {
+    let rest = from_name.strip_prefix(stem);
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(0 | b'.')))
 }
 
 /// The role of a section whose name starts here.
