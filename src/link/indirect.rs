@@ -10,12 +10,14 @@
 //!   common:  save argument registers; call resolver; store; restore; jump to the result
 //! ```
 //!
-//! So a resolver runs at the first call, in the calling thread, when everything that it needs is linked and
-//! initialised. Several threads may run it at once; they store the same result.
+//! Aliases share the stub. So a resolver runs at the first call, in the calling thread, when everything that it needs is
+//! linked and initialised. Several threads may run it at once; they store the same result.
 //!
 //! # Limits
 //! `arch` has the code, and says which registers the common part saves. A resolver that uses others overwrites
 //! arguments in them.
+
+use rustc_hash::FxHashMap;
 
 use crate::arch::{EdgeKind, IndirectTarget};
 use crate::base::SegmentKind;
@@ -40,9 +42,16 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     let common = graph.add_local("", code, 0);
     let mut bytes = template.common.to_vec();
     let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
-    for (number, (symbol, block, offset)) in defined.into_iter().enumerate() {
+    // Names of one resolver are aliases of one function, which has one address.
+    let mut stub_of = FxHashMap::default();
+    for (symbol, block, offset) in defined {
+        if let Some(stub) = stub_of.get(&(block, offset)) {
+            graph.symbols[symbol.index()].definition = Definition::Block(code, *stub);
+            continue;
+        }
+        let slot_offset = slot_edges.len() as u32 * 8;
         let resolver = graph.add_local("", block, offset);
-        let slot = graph.add_local("", slots, number as u64 * 8);
+        let slot = graph.add_local("", slots, slot_offset.into());
         bytes.resize(bytes.len().next_multiple_of(16), graph.arch.trap());
         let stub = bytes.len() as u64;
         let entry = graph.add_local("", code, stub + template.entry);
@@ -54,7 +63,8 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
         };
         let fields = template.stub_and_entry.fields.iter();
         code_edges.extend(fields.map(|field| Edge::of_field(field, stub, symbol_of(field.target))));
-        slot_edges.push(Edge { offset: number as u32 * 8, kind: EdgeKind::Pointer64, symbol: entry, addend: 0 });
+        slot_edges.push(Edge { offset: slot_offset, kind: EdgeKind::Pointer64, symbol: entry, addend: 0 });
+        stub_of.insert((block, offset), stub);
         graph.symbols[symbol.index()].definition = Definition::Block(code, stub);
     }
     graph.fill_block(code, bytes, &code_edges);

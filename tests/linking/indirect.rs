@@ -39,6 +39,18 @@ fn an_indirect_function_has_one_address_in_all_objects() {
 }
 
 #[test]
+fn aliases_of_an_indirect_function_have_one_address() {
+    let source = "static long one(long x) { return x + 1; } static void *resolve(void) { return one; }
+        long pick(long) __attribute__((ifunc(\"resolve\"))); long other(long) __attribute__((alias(\"pick\")));
+        long (*volatile a)(long) = pick; long (*volatile b)(long) = other;
+        long test(void) { return (a == b) * 100 + a(1) * 10 + b(2); }";
+    let Some(object) = c(source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 123);
+    assert_eq!(jit.address_of(jit.main_dylib(), "pick").unwrap(), jit.address_of(jit.main_dylib(), "other").unwrap());
+}
+
+#[test]
 fn the_call_that_resolves_keeps_its_arguments() {
     let source = "
         #include <stdarg.h>
