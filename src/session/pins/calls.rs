@@ -58,9 +58,9 @@ impl<T> Calls<T> {
 
     /// Calls through handles are entered from now on.
     pub(crate) fn enable(&self) {
-        if !self.is_enabled.swap(true, Ordering::AcqRel) {
-            enable_call_entry(&HOST);
-        }
+        // The switch of the process comes first: a thread that finds the session's flag set relies on it.
+        enable_call_entry(&HOST);
+        self.is_enabled.store(true, Ordering::Release);
     }
 
     /// Declares that the calling thread is inside no version. The versions that its calls hold may be reclaimed; the
