@@ -170,6 +170,7 @@ impl WindowRange {
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 mod phdr {
     use std::ffi::{c_char, c_int, c_void};
+    use std::mem::offset_of;
 
     use libc::{Elf64_Ehdr, Elf64_Phdr, dl_phdr_info};
 
@@ -195,7 +196,10 @@ mod phdr {
     unsafe extern "C" fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int {
         // SAFETY: O2 - by contract, `callback` may be called with `data`. The record and its headers live until the call
         // returns.
-        let call = |mut info: dl_phdr_info| unsafe { callback(&raw mut info, size_of::<dl_phdr_info>(), data) };
+        // The size leaves out the counts of added and removed objects. With them, libgcc's unwinder caches the address of the
+        // headers, which are on this stack, and it edits its cache without a lock.
+        let call =
+            |mut info: dl_phdr_info| unsafe { callback(&raw mut info, offset_of!(dl_phdr_info, dlpi_adds), data) };
         let result = call(program());
         if result != 0 {
             return result;
