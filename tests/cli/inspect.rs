@@ -200,3 +200,13 @@ fn the_tables_show_what_the_json_has() {
         insta::assert_snapshot!("inspect_json", shown(&["--json"]));
     });
 }
+
+#[test]
+fn inspect_shows_a_symbol_with_a_very_long_name() {
+    let directory = directory("long-name");
+    let name = "n".repeat(70_000);
+    let Some(object) = asm(&format!(".text\n.globl {name}\n{name}: ret\n.section .note.GNU-stack\n")) else { return };
+    fs::write(directory.join("long.o"), object).unwrap();
+    let output = jittison(&directory).args(["inspect", "long.o"]).unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&name));
+}

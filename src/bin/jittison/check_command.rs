@@ -8,7 +8,7 @@ use crate::add::add_object;
 use crate::args::CheckArgs;
 use crate::check::{Image, Rules, check};
 use crate::link::link_all;
-use crate::offline::{LinkedObject, LinkedSection, LinkedSet, Options, session};
+use crate::offline::{LinkedObject, LinkedSection, LinkedSet, Options, recording_session};
 use crate::output::message_of;
 
 /// Links the objects and evaluates the rules. The error lists the rules that do not hold.
@@ -17,7 +17,7 @@ pub fn check_objects(args: &CheckArgs) -> Result<(), String> {
     let source = fs::read_to_string(&args.rules).map_err(|problem| format!("{path}: {problem}"))?;
     let rules = Rules::parse(&source).map_err(|problem| format!("{path}: {problem}"))?;
     let options = Options { base: args.base, absolute: args.absolute.clone(), phony_externals: args.phony_externals };
-    let (jit, recorder) = session(&options)?;
+    let (jit, recorder) = recording_session(&options)?;
     let tracker = jit.main_dylib().create_tracker().map_err(message_of)?;
     let objects =
         args.objects.iter().map(|object| add_object(&jit, &tracker, object)).collect::<Result<Vec<_>, _>>()?;

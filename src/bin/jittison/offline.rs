@@ -26,12 +26,18 @@ pub struct Options {
     pub phony_externals: bool,
 }
 
-/// Creates a session whose code cannot be run, and a recorder of its links.
-pub fn session(options: &Options) -> Result<(Jit, Arc<Recorder>), String> {
+/// Creates a session whose code cannot be run, and a recorder of its links, which keeps a copy of what is linked.
+pub fn recording_session(options: &Options) -> Result<(Jit, Arc<Recorder>), String> {
+    let (jit, recorder) = (session(options)?, Arc::new(Recorder::default()));
+    jit.layer().add_plugin(Arc::new(RecorderPlugin(recorder.clone())));
+    recorder.define(&options.absolute);
+    Ok((jit, recorder))
+}
+
+/// Creates a session whose code cannot be run.
+pub fn session(options: &Options) -> Result<Jit, String> {
     let base = ExecutorAddr::new(options.base.unwrap_or(DEFAULT_BASE));
     let jit = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base))).build().map_err(message_of)?;
-    let recorder = Arc::new(Recorder::default());
-    jit.layer().add_plugin(Arc::new(RecorderPlugin(recorder.clone())));
     let dylib = jit.main_dylib();
     // The code is not for this process, so it must not bind to symbols of this process.
     dylib.set_link_order(&[]);
@@ -40,11 +46,10 @@ pub fn session(options: &Options) -> Result<(Jit, Arc<Recorder>), String> {
         (Name::new(name), ExecutorAddr::new(*value), flags)
     };
     dylib.define_absolute(options.absolute.iter().map(absolute)).map_err(message_of)?;
-    recorder.define(&options.absolute);
     if options.phony_externals {
         dylib.add_generator(Arc::new(NullSymbols));
     }
-    Ok((jit, recorder))
+    Ok(jit)
 }
 
 /// Defines every missing symbol as null.

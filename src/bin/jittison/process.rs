@@ -33,6 +33,7 @@ pub fn other_threads() -> usize {
         if others == 0 || started.elapsed() > MAX_WAIT {
             return others;
         }
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -53,3 +54,4 @@ pub fn open_library(name: &str) -> Result<LoadedLibrary, String> {
 }
 
 const MAX_WAIT: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);

@@ -67,13 +67,14 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     for (dylib, objects) in &objects {
         failures.link(dylib, objects);
     }
+    // Its thread ends, too.
+    drop(progress);
     if threads > 0 {
         // The workers end, so that the program starts in a process without other threads.
         jit.session().dismiss_workers();
         other_threads();
     }
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
-    drop(progress);
     report.end_stage("link");
     report.entry = args.entry.clone();
     let usage = dylibs.iter().map(|(_, tracker)| jit.usage(tracker)).sum();
@@ -114,7 +115,7 @@ fn default_thread_count(inputs: &Inputs) -> usize {
 
 fn offline_session(args: &RunArgs) -> Result<Jit, String> {
     let options = offline::Options { base: args.base, absolute: Vec::new(), phony_externals: args.phony_externals };
-    Ok(offline::session(&options)?.0)
+    offline::session(&options)
 }
 
 /// Creates a dylib and a tracker for each group. A dylib searches itself, then the others in the order of the command line,

@@ -26,7 +26,7 @@ impl Table {
         }
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-            cells.chain([self.headings[column].len()]).max().unwrap_or(0)
+            cells.chain([self.headings[column].len()]).max().unwrap_or(0).min(MAX_WIDTH)
         };
         let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
         let headings: Vec<String> = self.headings.iter().map(|cell| (*cell).to_string()).collect();
@@ -37,6 +37,8 @@ impl Table {
                 // Writing to a string cannot fail.
                 let _ = match self.right.contains(heading) {
                     true => write!(line, "  {cell:>width$}"),
+                    // The last column holds names, which may be long.
+                    false if *heading == self.headings[self.headings.len() - 1] => write!(line, "  {cell}"),
                     false => write!(line, "  {cell:<width$}"),
                 };
             }
@@ -46,3 +48,6 @@ impl Table {
         text
     }
 }
+
+/// The greatest width to which cells are padded, in characters. The names in an object may be longer.
+const MAX_WIDTH: usize = 200;
