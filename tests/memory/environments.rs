@@ -424,9 +424,9 @@ fn dlopen_and_dlsym_work_while_other_threads_open_and_close_windows() {
                 }
             });
         }
+        let _end = SetOnDrop(&is_done);
         for _ in 0..rounds(2_000) {
             drop(SlabPool::new(SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() }).unwrap());
         }
-        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }

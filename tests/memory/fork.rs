@@ -261,8 +261,8 @@ fn a_child_forked_while_threads_link_runs_every_published_module() {
                 })
                 .status()
             };
+            let _end = SetOnDrop(&is_done);
             let statuses: Vec<i32> = (0..20).map(fork).collect();
-            is_done.store(true, Ordering::Relaxed);
             assert!(statuses.iter().all(|status| *status == 0), "{statuses:?}");
         });
     }

@@ -173,8 +173,8 @@ fn no_page_is_writable_and_executable_while_threads_link_and_remove() {
                     }
                 });
             }
+            let _end = SetOnDrop(&is_done);
             let seen: Vec<_> = (0..200).map(|_| writable_and_executable()).collect();
-            is_done.store(true, Ordering::Relaxed);
             assert!(seen.iter().all(Vec::is_empty), "{seen:?}");
         });
         assert_eq!(held(&jit), (0, 0, 0));

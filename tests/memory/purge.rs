@@ -202,13 +202,6 @@ fn releasing_memory_does_not_disturb_concurrent_links_calls_and_removals() {
     };
     let jit = jittison::Jit::builder().trap_freed_code(false).build().unwrap();
     let done = AtomicBool::new(false);
-    /// Also ends the other thread if an assertion fails.
-    struct SetOnDrop<'a>(&'a AtomicBool);
-    impl Drop for SetOnDrop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     std::thread::scope(|scope| {
         let releaser = scope.spawn(|| {
             let mut released = 0;

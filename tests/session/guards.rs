@@ -437,13 +437,14 @@ fn threads_that_enter_guards_again_and_again_never_find_freed_code() {
         })
         .collect();
     let rounds = sized(3_000, 3);
+    let end = jittison_test_tools::SetOnDrop(&stop);
     for round in 0..rounds {
         let tracker = fixture.tracker();
         tracker.define(Unit::recording(&["foo"], &fixture.manager, round)).unwrap();
         fixture.find("foo").unwrap();
         tracker.remove().unwrap();
     }
-    stop.store(true, Ordering::Relaxed);
+    drop(end);
     let seen: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
     assert!(seen > 0);
     assert_eq!(fixture.session.pending_removals().len(), 0);

@@ -134,7 +134,7 @@ fn a_reader_during_redefinitions_never_sees_an_older_address() {
             });
         }
         // Ends the readers, also after a failed assertion.
-        let _end = StoreOnDrop(&done);
+        let _end = jittison_test_tools::SetOnDrop(&done);
         start.wait();
         for round in 1..=ROUNDS {
             let tracker = fixture.main.create_tracker().unwrap();
@@ -143,14 +143,6 @@ fn a_reader_during_redefinitions_never_sees_an_older_address() {
             tracker.remove().unwrap();
         }
     });
-}
-
-struct StoreOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StoreOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 // ---- the negative cache ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 mod compiled;
 mod process;
 mod require;
+mod set_on_drop;
 mod sources;
 
 use std::fs;
@@ -12,6 +13,7 @@ use std::process::Command;
 
 pub use process::*;
 pub use require::*;
+pub use set_on_drop::SetOnDrop;
 pub use sources::rust_files;
 
 // ---- compilers --------------------------------------------------------------
