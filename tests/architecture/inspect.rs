@@ -310,6 +310,19 @@ pub fn missing_model_faults(design: &str, models: &[String]) -> Vec<String> {
     missing.map(fault).collect()
 }
 
+/// Functions of this crate that a suppression names and that do not exist. Such a suppression hides nothing.
+pub fn suppression_faults(suppressions: &str, read: impl Fn(&str) -> String) -> Vec<String> {
+    let named =
+        (1..).zip(suppressions.lines()).filter_map(|(line, row)| Some((line, row.strip_prefix("race:jittison::")?)));
+    let is_missing = |(_, path): &(usize, &str)| {
+        let (module, function) = path.rsplit_once("::").unwrap_or(("lib", path));
+        !read(&format!("src/{}.rs", module.replace("::", "/"))).contains(&format!("fn {function}("))
+    };
+    let fault =
+        |(line, path)| format!(".ci/tsan.supp:{line}: `{path}` is no function. Mend: write the name that it has now");
+    named.filter(is_missing).map(fault).collect()
+}
+
 /// Rows of a table whose last cell does not name a test by its file and its function.
 pub fn missing_test_faults(section: &str, read: impl Fn(&str) -> String) -> Vec<String> {
     let rows = section.lines().filter(|row| row.starts_with('|')).skip(2);

@@ -128,6 +128,12 @@ fn the_design_lists_every_loom_model() {
 }
 
 #[test]
+fn every_function_that_hides_a_report_of_the_thread_sanitizer_exists() {
+    let suppressions = fs::read_to_string(root().join(".ci/tsan.supp")).expect(".ci/tsan.supp can be read");
+    report(suppression_faults(&suppressions, |file| fs::read_to_string(root().join(file)).unwrap_or_default()));
+}
+
+#[test]
 fn every_test_that_is_said_to_exclude_a_defect_exists() {
     let defects = fs::read_to_string(root().join("docs/orc-defects.md")).expect("docs/orc-defects.md can be read");
     assert!(defects.lines().filter(|row| row.starts_with('|')).count() > 15, "the table of defects has gone");

@@ -156,6 +156,14 @@ fn unjustified_dependencies_and_unlisted_models_are_seen() {
 }
 
 #[test]
+fn suppressions_of_functions_that_do_not_exist_are_seen() {
+    let read = |file: &str| if file == "src/os/fork.rs" { "fn write_at(to: u8) {}".to_string() } else { String::new() };
+    let suppressions =
+        "# a comment\nrace:jittison::os::fork::write_at\nrace:jittison::os::fork::gone\nrace:std::thread\n";
+    assert_eq!(lines_of(&suppression_faults(suppressions, read)), [3]);
+}
+
+#[test]
 fn safety_notes_without_a_promise_and_promises_without_a_note_are_seen() {
     let file = |name: &str, text: &str| (name.to_string(), text.to_string());
     let head = file("src/os/mod.rs", "//! **O1** mapped.\n//!\n//! **O2** ours; **O3rd** O4.\nmod a;");
