@@ -67,7 +67,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     for (dylib, objects) in &objects {
         failures.link(dylib, objects);
     }
-    // Its thread ends, too.
+    // The thread that draws the progress ends here, before the threads are counted.
     drop(progress);
     if threads > 0 {
         // The workers end, so that the program starts in a process without other threads.
