@@ -261,7 +261,7 @@ fn dylibs(jit: &Jit, template: &Template, runtime: &[u8]) {
         let instance = template.instance(3_000_000 + number as u32);
         dylib_lifetime(&mut || {
             let dylib = jit.create_dylib("of-a-query").unwrap();
-            dylib.set_link_order(&order);
+            dylib.set_link_order(&order).unwrap();
             drop(link(jit, &dylib, &instance));
             jit.session().remove_dylib(&dylib).unwrap();
         });

@@ -156,6 +156,19 @@ pub enum ErrorKind {
         /// The dylib of the operation.
         dylib: String,
     },
+    /// A dylib, or a tracker or a symbol of it, was passed to an operation of another session. Nothing was done.
+    ///
+    /// - *Cause*: the program mixed up two sessions. No session knows that code of another one refers to its code, so it
+    ///   would free that code too early.
+    /// - *Remedy*: use a dylib of the same session. To use a function of another session, look it up there, keep its
+    ///   handle, and define its address as an absolute symbol.
+    #[error(
+        "dylib `{dylib}` belongs to another session; nothing was done; use dylibs, trackers and symbols of one session only"
+    )]
+    ForeignSession {
+        /// The dylib that was passed, or that the tracker or the symbol belongs to.
+        dylib: String,
+    },
     /// The dylib is defunct: it was removed, or its session has ended. Nothing was done.
     ///
     /// - *Cause*: another thread removed the dylib or ended the session, and the program still has a handle.

@@ -96,8 +96,10 @@ impl Jit {
     /// Adds an object under a tracker. The object is linked when one of its symbols is looked up.
     ///
     /// # Errors
-    /// As [`ObjectLinkingLayer::add`].
+    /// As [`ObjectLinkingLayer::add`]. [`ErrorKind::ForeignSession`] if the tracker is of another session; this holds for
+    /// every method that gets a tracker or a dylib.
     pub fn add_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
+        self.0.check_own(tracker.dylib_handle())?;
         self.0.layer.add(tracker, name, bytes.into())
     }
 
@@ -107,6 +109,7 @@ impl Jit {
     /// As [`add_object`](Self::add_object), or the file cannot be read ([`InputFile`](crate::InputFile)).
     pub fn add_object_file(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        self.0.check_own(tracker.dylib_handle())?;
         self.0.layer.add(tracker, &path.display().to_string(), files::read_object(path)?)
     }
 
@@ -120,6 +123,7 @@ impl Jit {
     /// As [`add_object`](Self::add_object). Also as a lookup, if the object or what it refers to cannot be linked: then its
     /// names can be defined again, and its memory is freed at once or with the tracker.
     pub fn link_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
+        self.0.check_own(tracker.dylib_handle())?;
         self.0.layer.link(tracker, name, bytes.into())
     }
 
@@ -199,6 +203,7 @@ impl Jit {
     /// The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers when
     /// they are removed or deinitialised.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
+        self.0.check_own(dylib)?;
         let pending = self.0.initializers.begin_initialize(dylib);
         for dylib in dependencies_first(dylib) {
             // A link may add archive members that have initialisers of their own, so look again until there are none.
@@ -231,6 +236,7 @@ impl Jit {
     /// # Errors
     /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before.
     pub fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
+        self.0.check_own(dylib)?;
         let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
         self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)
     }
@@ -240,7 +246,7 @@ impl Jit {
     /// # Errors
     /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases no stub is made.
     pub fn create_stub(&self, tracker: &ResourceTracker, name: &str, target: ExecutorAddr) -> Result<()> {
-        self.0.stubs.create(tracker, &[(name, target)])
+        self.create_stubs(tracker, &[(name, target)])
     }
 
     /// Defines several stubs, each a `(name, target)`, in one step: either all or none. They are adjacent in memory. Each
@@ -249,6 +255,7 @@ impl Jit {
     /// # Errors
     /// As [`create_stub`](Self::create_stub).
     pub fn create_stubs(&self, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
+        self.0.check_own(tracker.dylib_handle())?;
         self.0.stubs.create(tracker, stubs)
     }
 
@@ -275,6 +282,7 @@ impl Jit {
     /// # Errors
     /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.
     pub fn lazy_reexport(&self, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
+        self.0.check_own(tracker.dylib_handle())?;
         self.0.lazy.define(tracker, source, aliases)
     }
 

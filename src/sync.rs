@@ -9,7 +9,7 @@
 //! | [`plain_thread_local`] | buffers that no other thread sees |
 //! | [`GuardedU32`] | data of a lock, and loom sees the lock |
 //! | [`HintUsize`] | a hint, on which no result depends |
-//! | [`StaticMutex`], [`StaticPtr`], [`MappedU64`] | a static cannot hold a loom type, and mapped memory cannot be one. They guard the exit hooks, the call targets, the list of windows and the frame table, which no model runs. |
+//! | [`StaticMutex`], [`StaticPtr`], [`MappedU64`] | a static cannot hold a loom type, and mapped memory cannot be one. They number dylibs, which needs no exploration, and guard the exit hooks, the call targets, the list of windows and the frame table, which no model runs. |
 //!
 //! A static that a model does run, such as that of the C exit handlers, is declared with [`per_process!`]. Under loom, each
 //! execution of the model has its own.

@@ -229,7 +229,7 @@ impl JitBuilder {
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
         let main = session.create_dylib("main")?;
-        main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
+        main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)])?;
         let static_libraries = Mutex::new(FxHashMap::default());
         Ok(Jit(Arc::new(JitInner {
             session,

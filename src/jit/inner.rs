@@ -52,6 +52,13 @@ pub(in crate::jit) struct JitInner {
 }
 
 impl JitInner {
+    /// Checks that `dylib` is of this session. The layer and the managers here free what they record only when this session
+    /// reclaims it.
+    #[inline]
+    pub(in crate::jit) fn check_own(&self, dylib: &JitDylib) -> Result<()> {
+        dylib.check_same_session(&self.main)
+    }
+
     /// Finds a symbol that is ready, or links it.
     pub(in crate::jit) fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
         let order = dylib.search_order();

@@ -69,6 +69,7 @@ impl Jit {
     /// # Errors
     /// The dylib was removed.
     pub fn static_libraries(&self, dylib: &JitDylib) -> Result<Arc<StaticLibraries>> {
+        self.0.check_own(dylib)?;
         if dylib.is_defunct() {
             return Err(ErrorKind::DylibDefunct { dylib: dylib.name().to_string() }.into());
         }
@@ -106,6 +107,7 @@ impl Jit {
     /// As [`link_static_library`](Self::link_static_library). Also if a member is not an object that can be linked, or
     /// defines a symbol again. Then the members that were added are removed.
     pub fn add_archive_whole(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<usize> {
+        self.0.check_own(tracker.dylib_handle())?;
         add_whole_archive(self.layer(), tracker, &open_archive(path.as_ref())?)
     }
 }

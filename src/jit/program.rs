@@ -70,8 +70,9 @@ impl Program {
     /// Creates a program of the objects that are under `tracker` or are added to it later.
     ///
     /// # Errors
-    /// The session has ended.
+    /// The session has ended, or the tracker is of another session.
     pub fn new(jit: &Jit, tracker: &ResourceTracker) -> Result<Program> {
+        jit.0.check_own(tracker.dylib_handle())?;
         // Weak: an object may define an `exit` of its own, and an earlier program may have defined this one.
         let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE;
         jit.process_dylib().define_absolute([(Name::new("exit"), jit.0.executor.exit_address(), flags)])?;

@@ -10,6 +10,9 @@
 //! The shard depends on the dylib only. Both keys of a transfer are of one dylib, so one lock covers the two keys and the
 //! dylib's total. Totals and contents never disagree.
 //!
+//! A ledger that is dropped leaks what it still has: its manager was deregistered, or was never registered, so the session
+//! could not say that the code is reclaimed.
+//!
 //! Most trackers own one value, which is in the table itself. A second value moves both to a list.
 
 use std::collections::HashMap;
@@ -17,11 +20,10 @@ use std::hash::BuildHasher;
 use std::{mem, vec};
 
 use rustc_hash::FxBuildHasher;
-use slotmap::{Key as _, KeyData};
 
 use crate::base::{PrefetchHints, SecondaryMap, shrunk_capacity};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
-use crate::session::{CountedMutex, JitDylib, KeyCount, ResourceKey, TrackerId};
+use crate::session::{CountedMutex, DylibId, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
 
 /// A resource in code memory. The methods are called under locks of the session, so they must not take locks.
@@ -40,7 +42,7 @@ pub struct MemoryLedger<R> {
 
 struct Shard<R> {
     /// Dylibs that own something.
-    dylibs: HashMap<DylibNumber, DylibUsage<R>, FxBuildHasher>,
+    dylibs: HashMap<DylibId, DylibUsage<R>, FxBuildHasher>,
     /// The empty table of a removed dylib, for the next dylib.
     spare: KeyRecords<R>,
     /// Number of keys of all dylibs in this shard.
@@ -75,10 +77,6 @@ struct DylibUsage<R> {
     by_tracker: KeyRecords<R>,
 }
 
-/// The number of a dylib within its session.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct DylibNumber(u64);
-
 impl<R: HasMemory> MemoryLedger<R> {
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
@@ -95,13 +93,12 @@ impl<R: HasMemory> MemoryLedger<R> {
     pub(crate) fn record_with_hints(&self, dylib: &JitDylib, key: ResourceKey, resource: R, hints: &PrefetchHints) {
         let usage = resource.memory().usage();
         hints.set_memory(resource.memory());
-        let number = DylibNumber::of(key);
-        self.shard(number).with_mut(|shard| {
+        self.shard(key.dylib).with_mut(|shard| {
             // Not `entry`: that reserves space for an insertion, which is rarely needed.
-            if !shard.dylibs.contains_key(&number) {
-                shard.add_dylib(number, dylib.inner().name.clone());
+            if !shard.dylibs.contains_key(&key.dylib) {
+                shard.add_dylib(key.dylib, dylib.inner().name.clone());
             }
-            let Some(dylib_usage) = shard.dylibs.get_mut(&number) else { return };
+            let Some(dylib_usage) = shard.dylibs.get_mut(&key.dylib) else { return };
             dylib_usage.usage += usage;
             shard.key_count += dylib_usage.insert(key, OneOrMany::One(resource));
             if let Some(owned) = dylib_usage.by_tracker.get(key.tracker) {
@@ -112,8 +109,8 @@ impl<R: HasMemory> MemoryLedger<R> {
 
     /// Moves everything under `source` to `destination`, after what is there. Both keys are of one dylib.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
-        self.shard(DylibNumber::of(source)).with_mut(|shard| {
-            let Some(dylib_usage) = shard.dylibs.get_mut(&DylibNumber::of(source)) else { return };
+        self.shard(source.dylib).with_mut(|shard| {
+            let Some(dylib_usage) = shard.dylibs.get_mut(&source.dylib) else { return };
             if let Some(moved) = dylib_usage.by_tracker.remove(source.tracker) {
                 shard.key_count = shard.key_count - 1 + dylib_usage.insert(destination, moved);
             }
@@ -122,7 +119,7 @@ impl<R: HasMemory> MemoryLedger<R> {
 
     /// Removes and returns everything under `key`, in the order it was recorded.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
-        match self.shard(DylibNumber::of(key)).with_mut_if_any(|shard| shard.take(key)) {
+        match self.shard(key.dylib).with_mut_if_any(|shard| shard.take(key)) {
             None => RemovedRecords::One(None),
             Some(OneOrMany::One(resource)) => RemovedRecords::One(Some(resource)),
             Some(OneOrMany::Many(many)) => RemovedRecords::Many(many.resources.into_iter()),
@@ -131,16 +128,15 @@ impl<R: HasMemory> MemoryLedger<R> {
 
     /// Memory under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        let number = DylibNumber::of(key);
         let usage = |dylib_usage: &DylibUsage<R>| dylib_usage.by_tracker.get(key.tracker).map(OneOrMany::usage);
-        self.shard(number).with(|shard| shard.dylibs.get(&number).and_then(usage)).unwrap_or_default()
+        self.shard(key.dylib).with(|shard| shard.dylibs.get(&key.dylib).and_then(usage)).unwrap_or_default()
     }
 
     /// Memory under all keys of `dylib`, in constant time. Removed keys whose code is still pinned are included.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        let number = DylibNumber(dylib.inner().id.data().as_ffi());
+        let id = dylib.inner().id;
         let usage = |dylib_usage: &DylibUsage<R>| dylib_usage.usage;
-        self.shard(number).with(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
+        self.shard(id).with(|shard| shard.dylibs.get(&id).map_or(MemoryUsage::default(), usage))
     }
 
     /// Number of keys that own something.
@@ -153,14 +149,23 @@ impl<R: HasMemory> MemoryLedger<R> {
         self.shards.iter().flat_map(|shard| shard.with(Shard::tenants)).collect()
     }
 
-    fn shard(&self, number: DylibNumber) -> &CountedMutex<Shard<R>> {
-        &self.shards[FxBuildHasher.hash_one(number) as usize % SHARDS]
+    fn shard(&self, dylib: DylibId) -> &CountedMutex<Shard<R>> {
+        &self.shards[FxBuildHasher.hash_one(dylib) as usize % SHARDS]
     }
 }
 
 impl<R: HasMemory> Default for MemoryLedger<R> {
     fn default() -> Self {
         MemoryLedger::new()
+    }
+}
+
+impl<R> Drop for MemoryLedger<R> {
+    /// Leaks the resources that are left. No session has reclaimed their trackers, so threads may still run the code.
+    fn drop(&mut self) {
+        for shard in &self.shards {
+            mem::forget(shard.with_mut(|shard| mem::take(&mut shard.dylibs)));
+        }
     }
 }
 
@@ -181,27 +186,26 @@ impl<R: HasMemory> DylibUsage<R> {
 
 impl<R: HasMemory> Shard<R> {
     #[cold]
-    fn add_dylib(&mut self, number: DylibNumber, name: Arc<str>) {
+    fn add_dylib(&mut self, dylib: DylibId, name: Arc<str>) {
         let (usage, by_tracker) = (MemoryUsage::default(), mem::take(&mut self.spare));
-        self.dylibs.insert(number, DylibUsage { usage, name, by_tracker });
+        self.dylibs.insert(dylib, DylibUsage { usage, name, by_tracker });
     }
 
     fn take(&mut self, key: ResourceKey) -> Option<OneOrMany<R>> {
-        let number = DylibNumber::of(key);
-        let dylib_usage = self.dylibs.get_mut(&number)?;
+        let dylib_usage = self.dylibs.get_mut(&key.dylib)?;
         let taken = dylib_usage.by_tracker.remove(key.tracker)?;
         dylib_usage.usage -= taken.usage();
         self.key_count -= 1;
         if dylib_usage.by_tracker.len() == 0 {
-            self.remove_dylib(number);
+            self.remove_dylib(key.dylib);
         }
         Some(taken)
     }
 
     /// Removes a dylib that owns nothing any more.
     #[cold]
-    fn remove_dylib(&mut self, number: DylibNumber) {
-        let Some(dylib_usage) = self.dylibs.remove(&number) else { return };
+    fn remove_dylib(&mut self, dylib: DylibId) {
+        let Some(dylib_usage) = self.dylibs.remove(&dylib) else { return };
         self.spare = dylib_usage.by_tracker;
         // Shrinks rarely, so that the cost per removal is negligible.
         if let Some(capacity) = shrunk_capacity(self.dylibs.len(), self.dylibs.capacity()) {
@@ -213,7 +217,7 @@ impl<R: HasMemory> Shard<R> {
         let mut tenants = Vec::with_capacity(self.key_count);
         for (dylib, dylib_usage) in &self.dylibs {
             for (tracker, owned) in dylib_usage.by_tracker.iter() {
-                let owner: Arc<str> = dylib.key_of(tracker).to_string().into();
+                let owner: Arc<str> = ResourceKey { dylib: *dylib, tracker }.to_string().into();
                 let tenant = |one: &R| Tenant::of(one.memory(), one.name(), dylib_usage.name.clone(), owner.clone());
                 tenants.extend(owned.resources().iter().map(tenant));
             }
@@ -279,16 +283,6 @@ impl<R: HasMemory> ManyRecords<R> {
             OneOrMany::One(resource) => self.resources.push(resource),
             OneOrMany::Many(many) => self.resources.extend(many.resources),
         }
-    }
-}
-
-impl DylibNumber {
-    fn of(key: ResourceKey) -> DylibNumber {
-        DylibNumber(key.dylib.data().as_ffi())
-    }
-
-    fn key_of(self, tracker: TrackerId) -> ResourceKey {
-        ResourceKey { dylib: KeyData::from_ffi(self.0).into(), tracker }
     }
 }
 

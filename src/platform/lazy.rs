@@ -119,8 +119,10 @@ impl LazyReexports {
     /// call of its name. If it is not found or cannot be linked, the [handler](LazyFailureHandler) decides where the call goes.
     ///
     /// # Errors
-    /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.
+    /// A name is already defined, the tracker is defunct, `source` is of another session, or there is not enough memory. In
+    /// these cases nothing is defined.
     pub fn define(self: &Arc<Self>, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
+        source.check_same_session(&tracker.dylib())?;
         if aliases.is_empty() {
             return Ok(());
         }

@@ -52,8 +52,10 @@ impl ExecutionSession {
     /// the removals that are not complete, because something holds the resources.
     ///
     /// # Errors
-    /// The joined errors of the managers. The dylib is closed in any case.
+    /// [`ErrorKind::ForeignSession`]: the dylib is of another session, and nothing was done. Otherwise the joined errors of
+    /// the managers, and the dylib is closed.
     pub fn remove_dylib(&self, dylib: &JitDylib) -> Result<Vec<Removal>> {
+        dylib.check_session(self.inner())?;
         self.inner().remove_dylib(dylib)
     }
 
@@ -63,7 +65,9 @@ impl ExecutionSession {
         self.inner().edit_managers(|managers| managers.push(manager));
     }
 
-    /// Deregisters a manager. Removals in progress may still call it.
+    /// Deregisters a manager. Removals in progress may still call it. What it records is not released by this session any
+    /// more; the layer and the other managers of this crate leak such memory when they are dropped, because threads may
+    /// still run the code.
     pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
         self.inner().edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
         // Each dylib caches the list, which would keep the manager alive until the dylib's next removal. So renew the

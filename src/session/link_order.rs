@@ -7,17 +7,23 @@ use rustc_hash::FxHashSet;
 
 use crate::error::Result;
 use crate::session::core::execution_session::ExecutionSession;
-use crate::session::core::jit_dylib::{JitDylib, SearchOrder};
+use crate::session::core::jit_dylib::{JitDylib, SearchOrder, check_order};
 use crate::session::types::request::Visibility;
 
 impl JitDylib {
     /// Sets the dylibs that later links search after this one, in order (ORC: `setLinkOrder`).
-    pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::ForeignSession`](crate::ErrorKind::ForeignSession): a dylib is of another session. Then the link order
+    /// is unchanged.
+    pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) -> Result<()> {
+        check_order(&self.inner().session, order)?;
         self.edit_link_order(|old| {
             // Reuses the buffer. The old entries are weak, so they may be dropped under the lock.
             old.clear();
             old.extend(order.iter().map(|(dylib, visibility)| (dylib.downgrade(), *visibility)));
         });
+        Ok(())
     }
 
     /// The dylibs that are searched after this one, without removed ones.
@@ -33,7 +39,11 @@ impl JitDylib {
     }
 
     /// Appends dylibs to the link order, except those that it already names (ORC: `addToLinkOrder`).
-    pub fn add_to_link_order(&self, added: &[(JitDylib, Visibility)]) {
+    ///
+    /// # Errors
+    /// As [`set_link_order`](Self::set_link_order).
+    pub fn add_to_link_order(&self, added: &[(JitDylib, Visibility)]) -> Result<()> {
+        check_order(&self.inner().session, added)?;
         self.edit_link_order(|order| {
             for (dylib, visibility) in added {
                 let dylib = dylib.downgrade();
@@ -42,15 +52,20 @@ impl JitDylib {
                 }
             }
         });
+        Ok(())
     }
 
     /// Replaces `old` by `new` in the link order (ORC: `replaceInLinkOrder`). False when the order does not name `old`.
-    pub fn replace_in_link_order(&self, old: &JitDylib, new: &JitDylib, visibility: Visibility) -> bool {
+    ///
+    /// # Errors
+    /// As [`set_link_order`](Self::set_link_order).
+    pub fn replace_in_link_order(&self, old: &JitDylib, new: &JitDylib, visibility: Visibility) -> Result<bool> {
+        new.check_session(&self.inner().session)?;
         let old = old.downgrade();
-        self.edit_link_order(|order| {
+        Ok(self.edit_link_order(|order| {
             let entry = order.iter_mut().find(|(dylib, _)| dylib.ptr_eq(&old));
             entry.map(|entry| *entry = (new.downgrade(), visibility)).is_some()
-        })
+        }))
     }
 
     /// Removes a dylib from the link order (ORC: `removeFromLinkOrder`). False when the order does not name it.

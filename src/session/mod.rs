@@ -20,6 +20,7 @@
 //!        └──────────────────┴───── remove, fail: the entry leaves the table ──────────┘
 //! ```
 //!
+//! [`replace`](MaterializationResponsibility::replace) moves a symbol back from Materializing to NeverSearched.
 //! A symbol whose dependencies are all ready goes from Materializing to Ready in one step. There is no error state: a
 //! failed symbol leaves the table, and its name may be defined again.
 //!
@@ -45,6 +46,8 @@
 //!   Managers may be asked to release their revocable pins between Retired and Reclaiming, and never later.
 //! - **S5** The session calls and drops no object of the embedder while it holds a lock. There are two documented
 //!   exceptions: the body of `with_resource_key`, and [`ResourceManager::transfer_resources`].
+//! - **S6** Link orders, searches, aliases and dependencies stay within one session: each is checked when it is made
+//!   (`DylibInner::check_session`). Each session has its own locks, and would free what only another one refers to.
 //!
 //! # Locks, outermost first
 //!
@@ -57,7 +60,8 @@
 //!
 //! These locks are leaves: the lists of dylibs and of managers, the reasons of revocable pins
 //! (`pins/revocable_pins.rs`), the batches that guards defer (`pins/guards.rs`), and each dylib's index of ready
-//! symbols (`symbols/ready_index.rs`). A lookup of a symbol that is looked up often reads the index and does not
+//! symbols (`symbols/ready_index.rs`). Each dylib's copy of the list of managers has a rank between a query and the
+//! leaves (`Growth`). A lookup of a symbol that is looked up often reads the index and does not
 //! take the dylib's lock.
 //!
 //! Observers (`core/observer.rs`) are called with none of these locks held.
@@ -131,7 +135,7 @@ pub use removal::tracker_watch::TrackerWatch;
 pub(crate) use types::counted_mutex::{CountedMutex, KeyCount};
 pub use types::error_reporter::ErrorReporter;
 pub use types::ids::ResourceKey;
-pub(crate) use types::ids::TrackerId;
+pub(crate) use types::ids::{DylibId, TrackerId};
 pub use types::ledger::Ledger;
 pub use types::request::{RequiredState, SymbolRequest, Visibility};
 pub use types::symbol::{SymbolFlags, SymbolState};

@@ -374,7 +374,7 @@ fn required_names_are_fetched_through_a_dylib_that_reexports_them() {
     link_archives(&jit, &source, &[&[("fetched.o", &library)]]);
     let facade = jit.create_dylib("facade").unwrap();
     facade.add_generator(Arc::new(ReexportsGenerator::new(&source, |_| true)));
-    jit.main_dylib().set_link_order(&[(facade, Visibility::ExportedOnly)]);
+    jit.main_dylib().set_link_order(&[(facade, Visibility::ExportedOnly)]).unwrap();
     let _user = add(&jit, jit.main_dylib(), "user.o", &user);
     assert_eq!(long(&jit, "test"), 3);
     assert!(source.symbol_flags("fetched").is_some());

@@ -53,7 +53,7 @@ fn importers_use_the_replacement_whenever_they_were_linked() {
     assert_eq!(replaced.retired.len(), 1);
 
     let other = jit.create_dylib("other").unwrap();
-    other.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::ExportedOnly)]);
+    other.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::ExportedOnly)]).unwrap();
     let late = add(&jit, &other, "late.o", &importer);
     let there_late = try_function::<Unary>(&jit, &other, "there").unwrap();
     assert_eq!(there_late.call(1), 201, "linked after the replacement");

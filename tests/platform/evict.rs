@@ -52,7 +52,7 @@ fn two_threads_that_evict_twenty_thousand_modules_leave_nothing() {
     thread::scope(|scope| {
         for _ in 0..2 {
             let dylib = jit.create_dylib("evicting").unwrap();
-            dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+            dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
             let (jit, module) = (&jit, &module);
             scope.spawn(move || {
                 churn(jit, &dylib, module, 10_000);
@@ -73,7 +73,7 @@ fn two_threads_that_evict_twenty_thousand_modules_leave_nothing() {
 fn two_threads_that_evict_in_one_dylib_leave_nothing() {
     let Some((jit, library, _)) = world() else { return };
     let dylib = jit.create_dylib("shared").unwrap();
-    dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
     let objects: Option<Vec<_>> =
         (0..2).map(|i| c(&format!("extern long base(long); long test{i}(void) {{ return base({i}); }}"))).collect();
     let Some(objects) = objects else { return };
@@ -96,7 +96,7 @@ fn two_threads_that_evict_in_one_dylib_leave_nothing() {
 fn a_lookup_that_races_with_a_removal_finds_a_complete_module_or_none() {
     let Some((jit, library, module)) = world() else { return };
     let dylib = jit.create_dylib("raced").unwrap();
-    dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
     let found = AtomicU64::new(0);
     let count = || found.load(Ordering::Relaxed);
     thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn a_lookup_that_races_with_a_removal_finds_a_complete_module_or_none() {
 fn two_threads_that_remove_one_module_both_see_it_gone() {
     let Some((jit, library, module)) = world() else { return };
     let dylib = jit.create_dylib("twice").unwrap();
-    dylib.set_link_order(&[(library, Visibility::ExportedOnly)]);
+    dylib.set_link_order(&[(library, Visibility::ExportedOnly)]).unwrap();
     for _ in 0..500 {
         let tracker = add_object(&jit, &dylib, "module.o", module.clone());
         assert_eq!(long_in(&jit, &dylib, "test"), 40);

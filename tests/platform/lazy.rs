@@ -140,7 +140,7 @@ fn a_cycle_closed_by_a_first_call_after_removal_is_freed_with_the_last_handle() 
     let Some(object) = c(source) else { return };
     let jit = new_jit();
     let library = jit.create_dylib("library").unwrap();
-    library.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::All)]);
+    library.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::All)]).unwrap();
     let names = jit.main_dylib().create_tracker().unwrap();
     jit.lazy_reexport(&names, &library, &[alias("lazy_back", "back"), alias("lazy_there", "there")]).unwrap();
     let code = add(&jit, &library, "library.o", &object);

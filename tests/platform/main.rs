@@ -22,5 +22,6 @@ mod reentry;
 mod stubs;
 mod thread_exit;
 mod throwing;
+mod two_sessions;
 
 use jittison_test_support as support;

@@ -29,7 +29,7 @@ fn dylib(jit: &Jit, name: &str, others: &[&JitDylib]) -> JitDylib {
     install(&dylib);
     let mut order: Vec<_> = others.iter().map(|other| ((*other).clone(), Visibility::ExportedOnly)).collect();
     order.extend(dylib.link_order());
-    dylib.set_link_order(&order);
+    dylib.set_link_order(&order).unwrap();
     dylib
 }
 
@@ -122,7 +122,7 @@ fn removing_an_open_dylib_without_objects_ends_its_use_of_its_dependencies() {
     let jit = recording_jit();
     let of_base = dylib(&jit, "base", &[]);
     let of_a = jit.create_dylib("a").unwrap();
-    of_a.set_link_order(&[(of_base.clone(), Visibility::ExportedOnly)]);
+    of_a.set_link_order(&[(of_base.clone(), Visibility::ExportedOnly)]).unwrap();
     let _tracker = add(&jit, &of_base, "base.o", &base);
     initialize(&jit, &of_base);
     initialize(&jit, &of_a);

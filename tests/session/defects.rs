@@ -119,7 +119,7 @@ fn defining_under_a_defunct_tracker_is_refused_and_no_lookup_hangs() {
 fn a_removed_dylib_leaves_the_link_orders_that_contain_it() {
     let fixture = Fixture::new();
     let library = fixture.session.create_dylib("library").unwrap();
-    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
     fixture.session.remove_dylib(&library).unwrap();
     assert!(fixture.main.link_order().is_empty(), "although a handle to it exists");
     drop(library);

@@ -87,8 +87,8 @@ fn a_ring_is_reclaimed_as_one_batch_when_its_last_member_is_removed() {
 fn a_ring_across_dylibs_is_reclaimed_in_both() {
     let fixture = Fixture::new();
     let other = fixture.session.create_dylib("other").unwrap();
-    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
-    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]).unwrap();
+    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     let (a, b) = (fixture.tracker(), other.create_tracker().unwrap());
     a.define(Unit::depending("a", &["b"], &fixture.manager, 1)).unwrap();
     b.define(Unit::depending("b", &["a"], &fixture.manager, 2)).unwrap();
@@ -256,7 +256,7 @@ fn clearing_a_dylib_calls_each_manager_for_every_tracker_before_the_next_manager
 fn clearing_returns_the_removals_that_other_dylibs_hold() {
     let fixture = Fixture::new();
     let library = fixture.session.create_dylib("library").unwrap();
-    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
     let base = library.create_tracker().unwrap();
     base.define(Unit::recording(&["base"], &fixture.manager, 1)).unwrap();
     let user = fixture.linked("user", &["base"], 2);
@@ -295,7 +295,7 @@ fn a_long_ring_is_found_from_any_member() {
 
 /// A tracker of `dylib` whose code refers to symbols of the main dylib.
 fn user_in(fixture: &Fixture, dylib: &JitDylib, name: &str, calls: &[&str], resource: u64) -> ResourceTracker {
-    dylib.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    dylib.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     let tracker = dylib.create_tracker().unwrap();
     tracker.define(Unit::depending(name, calls, &fixture.manager, resource)).unwrap();
     find_in(&fixture.session, &[dylib], name).unwrap();
@@ -415,7 +415,7 @@ fn a_dependency_shared_by_a_dylib_is_refused_once_its_name_is_removed() {
 fn a_ring_across_dylibs_is_freed_with_the_last_module_that_shares_a_member() {
     let fixture = Fixture::new();
     let other = fixture.session.create_dylib("other").unwrap();
-    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]).unwrap();
     let a = fixture.tracker();
     a.define(Unit::depending("a", &["b"], &fixture.manager, 1)).unwrap();
     let b = user_in(&fixture, &other, "b", &["a"], 2);

@@ -16,7 +16,7 @@ fn assert_dylib_defunct<T: std::fmt::Debug>(outcome: Result<T, Error>) {
 fn the_search_order_is_the_dylib_itself_then_its_link_order() {
     let fixture = Fixture::new();
     let [a, b] = ["a", "b"].map(|name| fixture.session.create_dylib(name).unwrap());
-    fixture.main.set_link_order(&[(b.clone(), Visibility::ExportedOnly), (a.clone(), Visibility::All)]);
+    fixture.main.set_link_order(&[(b.clone(), Visibility::ExportedOnly), (a.clone(), Visibility::All)]).unwrap();
     let names: Vec<_> = fixture.main.link_order().iter().map(|(dylib, _)| dylib.name().to_string()).collect();
     assert_eq!(names, ["b", "a"]);
     let order = fixture.main.search_order();
@@ -27,7 +27,7 @@ fn the_search_order_is_the_dylib_itself_then_its_link_order() {
 #[test]
 fn a_dylib_in_its_own_link_order_is_searched_once() {
     let fixture = Fixture::new();
-    fixture.main.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     assert_eq!(fixture.main.search_order().len(), 1);
 }
 
@@ -35,8 +35,8 @@ fn a_dylib_in_its_own_link_order_is_searched_once() {
 fn link_orders_may_form_a_cycle() {
     let fixture = Fixture::new();
     let other = fixture.session.create_dylib("other").unwrap();
-    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
-    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]).unwrap();
+    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     assert_eq!((fixture.main.search_order().len(), other.search_order().len()), (2, 2));
     let error = find_in(&fixture.session, &[&fixture.main, &other], "nowhere");
     assert_not_found(error);

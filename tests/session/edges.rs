@@ -115,7 +115,7 @@ fn edges_across_dylibs_and_rings_are_listed_from_both_ends() {
     assert_edges(&bar, &[&foo], &[&foo]);
     let other = fixture.session.create_dylib("other").unwrap();
     let user = other.create_tracker().unwrap();
-    other.set_link_order(&[(fixture.main.clone(), Visibility::All)]);
+    other.set_link_order(&[(fixture.main.clone(), Visibility::All)]).unwrap();
     user.define(Unit::depending("user", &["foo"], &fixture.manager, 3)).unwrap();
     find_in(&fixture.session, &[&other], "user").unwrap();
     assert_edges(&foo, &[&bar], &[&bar, &user]);

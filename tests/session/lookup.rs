@@ -239,7 +239,7 @@ fn a_responsibility_lists_its_symbols_tracker_and_dylib() {
 fn a_responsibility_looks_up_in_the_search_order_and_an_error_names_its_unit() {
     let fixture = Fixture::new();
     let library = fixture.session.create_dylib("library").unwrap();
-    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]).unwrap();
     fixture.main.define_absolute([(Name::new("own"), address(1), SymbolFlags::NONE)]).unwrap();
     library.define_absolute([(Name::new("puts"), address(2), EXPORTED)]).unwrap();
     let (r, foo) = fixture.claim(&["foo"], RequiredState::Ready);
@@ -327,10 +327,10 @@ fn a_lookup_returns_the_definitions_to_depend_on_in_every_state_and_dylib() {
     let (r_resolved, _resolved) = fixture.claim(&["resolved"], RequiredState::Resolved);
     r_resolved.notify_resolved(|_| Some(address(2))).unwrap();
     let waiting = other.create_tracker().unwrap();
-    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     waiting.define(Unit::depending("waiting", &["resolved"], &fixture.manager, 3)).unwrap();
     fixture.main.define_absolute([(Name::new("absolute"), address(4), EXPORTED)]).unwrap();
-    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
+    fixture.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]).unwrap();
 
     let user = fixture.tracker();
     let names = ["ready", "resolved", "waiting", "absolute"];

@@ -36,6 +36,7 @@ mod standing_pins;
 mod stress;
 mod support;
 mod suspended;
+mod two_sessions;
 mod waiting;
 mod weak;
 mod workers;

@@ -217,7 +217,7 @@ fn a_removed_dylib_with_cached_absent_names_is_skipped() {
     let fixture = Fixture::new();
     let (front, order) = cached_absent(&fixture);
     let user = fixture.session.create_dylib("user").unwrap();
-    user.set_link_order(&order);
+    user.set_link_order(&order).unwrap();
     fixture.session.remove_dylib(&front).unwrap();
     drop((front, order));
     let next = fixture.session.create_dylib("front").unwrap();

@@ -88,7 +88,7 @@ fn a_cascade_follows_references_and_not_age() {
 fn a_cascade_crosses_dylibs_and_removes_rings() {
     let fixture = Fixture::new();
     let other = fixture.session.create_dylib("other").unwrap();
-    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);
+    other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]).unwrap();
     let base = fixture.loaded("base", 1);
     let (a, b) = (other.create_tracker().unwrap(), other.create_tracker().unwrap());
     a.define(Unit::depending("a", &["b", "base"], &fixture.manager, 2)).unwrap();

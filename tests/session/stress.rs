@@ -123,8 +123,8 @@ fn four_threads_free_every_resource_exactly_once() {
     for policy in [ReclaimPolicy::OnDrop, ReclaimPolicy::Explicit] {
         let Fixture { session, main, manager, .. } = Fixture::with_policy(policy);
         let other = session.create_dylib("other").unwrap();
-        main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
-        other.set_link_order(&[(main.clone(), Visibility::ExportedOnly)]);
+        main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]).unwrap();
+        other.set_link_order(&[(main.clone(), Visibility::ExportedOnly)]).unwrap();
         let dylibs = [main.clone(), other.clone()];
         let recorded = Arc::new(Recorded::default());
         thread::scope(|scope| {

@@ -184,8 +184,8 @@ fn depending_on_a_symbol_that_has_just_failed_with_its_dependency_is_refused() {
     let base = fixture.tracker();
     let held_base = define_held_under(&base, &["base"]);
     let order = [(fixture.main.clone(), Visibility::All)];
-    first.set_link_order(&order);
-    second.set_link_order(&order);
+    first.set_link_order(&order).unwrap();
+    second.set_link_order(&order).unwrap();
     first.define(Unit::depending("x", &["base"], &fixture.manager, 1)).unwrap();
     second.define(Unit::depending("y", &["base"], &fixture.manager, 2)).unwrap();
     let (r_z, z) = fixture.claim(&["z"], RequiredState::Ready);

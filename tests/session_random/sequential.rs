@@ -106,7 +106,7 @@ impl Fixture {
     }
 
     fn set_link_orders(&self) {
-        (0..SLOTS).for_each(|slot| self.dylibs[slot].set_link_order(&self.order(slot)[1..]));
+        (0..SLOTS).for_each(|slot| self.dylibs[slot].set_link_order(&self.order(slot)[1..]).unwrap());
     }
 
     fn step(&mut self) {

@@ -47,8 +47,8 @@ fn run_to_the_end(seed: u64) {
     let session =
         ExecutionSession::with_options(SessionOptions { reclaim, worker_threads, ..SessionOptions::default() });
     let dylibs: Vec<_> = (0..2).map(|_| session.create_dylib("dylib").unwrap()).collect();
-    dylibs[0].set_link_order(&[(dylibs[1].clone(), Visibility::ExportedOnly)]);
-    dylibs[1].set_link_order(&[(dylibs[0].clone(), Visibility::ExportedOnly)]);
+    dylibs[0].set_link_order(&[(dylibs[1].clone(), Visibility::ExportedOnly)]).unwrap();
+    dylibs[1].set_link_order(&[(dylibs[0].clone(), Visibility::ExportedOnly)]).unwrap();
     let manager = Arc::new(LedgerManager::default());
     session.register_manager(manager.clone());
     let shared = (0..SHARED_TRACKERS).map(|at| Mutex::new(dylibs[at % 2].create_tracker().unwrap())).collect();

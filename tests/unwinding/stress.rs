@@ -78,7 +78,7 @@ fn every_exception_and_panic_is_caught_while_modules_are_linked_and_removed() {
         let dylib = jit.create_dylib(name).unwrap();
         let order = [jit.main_dylib(), jit.process_dylib()];
         let order = order.map(|next| (next.clone(), jittison::session::Visibility::ExportedOnly));
-        dylib.set_link_order(&order);
+        dylib.set_link_order(&order).unwrap();
         dylib
     };
     let residents: Vec<_> =

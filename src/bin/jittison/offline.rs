@@ -40,7 +40,7 @@ pub fn session(options: &Options) -> Result<Jit, String> {
     let jit = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base))).build().map_err(message_of)?;
     let dylib = jit.main_dylib();
     // The code is not for this process, so it must not bind to symbols of this process.
-    dylib.set_link_order(&[]);
+    dylib.set_link_order(&[]).map_err(|error| error.to_string())?;
     let absolute = |(name, value): &(String, u64)| {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
         (Name::new(name), ExecutorAddr::new(*value), flags)

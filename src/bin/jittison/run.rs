@@ -135,7 +135,7 @@ fn dylibs(jit: &Jit, groups: &[Group], is_offline: bool) -> Result<Vec<(JitDylib
         if !is_offline {
             order.push((jit.process_dylib().clone(), Visibility::ExportedOnly));
         }
-        dylib.set_link_order(&order);
+        dylib.set_link_order(&order).map_err(|error| error.to_string())?;
     }
     Ok(dylibs)
 }

@@ -147,7 +147,7 @@ impl Patch {
         let home = versions.dylib();
         let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number)?;
         // Where the objects look up external symbols.
-        version.code().dylib.set_link_order(&link_order(home));
+        version.code().dylib.set_link_order(&link_order(home))?;
         // Add the objects, without the variables that exist already.
         self.add_objects(&mut version, home)?;
         // Link the functions and what they need.

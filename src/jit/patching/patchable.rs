@@ -141,9 +141,10 @@ impl PatchableBuilder<'_> {
     /// Builds it.
     ///
     /// # Errors
-    /// [`ErrorKind::NotPatchable`] for a name that the dylib already defines. The dylib was removed.
+    /// [`ErrorKind::NotPatchable`] for a name that the dylib already defines. The dylib was removed, or is of another session.
     pub fn build(self) -> Result<Patchable> {
         let PatchableBuilder { jit, dylib, mut names, limits } = self;
+        jit.0.check_own(&dylib)?;
         names.sort();
         names.dedup();
         if let Some(name) = names.iter().find(|name| dylib.symbol_flags(name.as_str()).is_some()) {

@@ -10,7 +10,8 @@
 //!
 //! A spare keeps the session alive, so there are none once the session has [ended](Dylibs::end).
 
-use crate::base::PagedArena;
+use std::collections::BTreeMap;
+
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::types::ids::DylibId;
@@ -18,28 +19,27 @@ use crate::session::types::request::Visibility;
 use crate::sync::Arc;
 
 pub(crate) struct Dylibs {
-    dylibs: PagedArena<DylibId, Arc<DylibInner>>,
+    /// In creation order, because ids ascend.
+    dylibs: BTreeMap<DylibId, Arc<DylibInner>>,
     /// Removed dylibs, oldest first.
     spare: Vec<Arc<DylibInner>>,
-    created: u64,
     /// Whether the session has ended; then no spare is kept.
     has_ended: bool,
 }
 
 impl Dylibs {
     pub(crate) fn new() -> Dylibs {
-        Dylibs { dylibs: PagedArena::new(), spare: Vec::new(), created: 0, has_ended: false }
+        Dylibs { dylibs: BTreeMap::new(), spare: Vec::new(), has_ended: false }
     }
 
+    /// The dylibs, in creation order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<DylibInner>> {
         self.dylibs.values()
     }
 
     /// The dylibs as handles, in creation order.
     pub(crate) fn in_order(&self) -> Vec<JitDylib> {
-        let mut dylibs: Vec<_> = self.iter().cloned().collect();
-        dylibs.sort_by_key(|dylib| dylib.serial);
-        dylibs.into_iter().map(JitDylib::from_inner).collect()
+        self.iter().cloned().map(JitDylib::from_inner).collect()
     }
 
     /// Adds an empty dylib with `others` in its link order. Reuses a spare that nothing else refers to, if there is
@@ -50,23 +50,20 @@ impl Dylibs {
         name: &str,
         others: &[(&JitDylib, Visibility)],
     ) -> Arc<DylibInner> {
-        let Dylibs { dylibs, spare, created, .. } = self;
-        let serial = *created;
-        *created += 1;
-        let (_, dylib) = dylibs.insert_with_key(|id| {
-            let mut try_reinit =
-                |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.reinit(id, name, serial, others));
-            match spare.iter_mut().rposition(&mut try_reinit) {
-                Some(position) => spare.remove(position),
-                None => Arc::new(DylibInner::new(session.clone(), id, name, serial, others)),
-            }
-        });
-        dylib.clone()
+        let id = DylibId::next();
+        let mut try_reinit =
+            |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.reinit(id, name, others));
+        let dylib = match self.spare.iter_mut().rposition(&mut try_reinit) {
+            Some(position) => self.spare.remove(position),
+            None => Arc::new(DylibInner::new(session.clone(), id, name, others)),
+        };
+        self.dylibs.insert(id, dylib.clone());
+        dylib
     }
 
     /// Removes a dylib from the list, if the list has it.
     pub(crate) fn remove(&mut self, id: DylibId) -> Option<Arc<DylibInner>> {
-        self.dylibs.remove(id)
+        self.dylibs.remove(&id)
     }
 
     /// Keeps a dylib that was [removed](Self::remove) as a spare. Returns the dylib that is dropped instead, which may
@@ -124,7 +121,7 @@ mod tests {
         let session = ExecutionSession::new();
         let (first, other) = (session.create_version_dylib("first").unwrap(), session.create_dylib("other").unwrap());
         define(&first, "symbol");
-        first.set_link_order(&[(other, Visibility::All)]);
+        first.set_link_order(&[(other, Visibility::All)]).unwrap();
         first.add_generator(Arc::new(EmptyGenerator));
         let (old_address, old_id, old_key) = (address(&first), first.id(), first.create_tracker().unwrap().key());
         assert!(session.remove_dylib(&first).unwrap().is_empty());

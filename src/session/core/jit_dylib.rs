@@ -39,7 +39,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Rank, Weak};
 ///
 /// // Each dylib has its own names. `main` finds those of `library` once it links against it.
 /// assert!(jit.address_of(jit.main_dylib(), "add").is_err());
-/// jit.main_dylib().set_link_order(&[(library.clone(), jittison::session::Visibility::ExportedOnly)]);
+/// jit.main_dylib().set_link_order(&[(library.clone(), jittison::session::Visibility::ExportedOnly)])?;
 /// assert!(jit.address_of(jit.main_dylib(), "add").is_ok());
 ///
 /// // All trackers of the dylib are removed in one step.
@@ -61,8 +61,6 @@ pub(crate) struct DylibInner {
     pub(crate) session: Arc<SessionInner>,
     pub(crate) id: DylibId,
     pub(crate) name: Arc<str>,
-    /// Position in creation order.
-    pub(crate) serial: u64,
     pub(crate) state: Mutex<DylibState>,
     /// The symbols that are looked up often, for lookups that do not take this dylib's lock.
     pub(crate) ready: Arc<ReadyIndex>,
@@ -132,9 +130,9 @@ impl JitDylib {
         &self.inner.session.observers
     }
 
-    /// A number that no other dylib of the session has, before or later.
+    /// A number that no other dylib of the process has, before or later. A dylib that is created later has a higher one.
     pub fn id(&self) -> u64 {
-        self.inner.serial
+        self.inner.id.number()
     }
 
     /// The dylib's name.
@@ -194,6 +192,17 @@ impl JitDylib {
         outcome
     }
 
+    /// Checks that two dylibs are of one session.
+    pub(crate) fn check_same_session(&self, other: &JitDylib) -> Result<()> {
+        self.check_session(&other.inner.session)
+    }
+
+    /// Checks that this is a dylib of `session`.
+    #[inline]
+    pub(crate) fn check_session(&self, session: &Arc<SessionInner>) -> Result<()> {
+        self.inner.check_session(session)
+    }
+
     pub(crate) fn downgrade(&self) -> Weak<DylibInner> {
         Arc::downgrade(&self.inner)
     }
@@ -209,6 +218,12 @@ impl JitDylib {
     pub fn is_defunct(&self) -> bool {
         !self.inner.state.lock().open
     }
+}
+
+/// Checks that all dylibs of a search order are of `session`.
+#[inline]
+pub(crate) fn check_order(session: &Arc<SessionInner>, order: &[(JitDylib, Visibility)]) -> Result<()> {
+    order.iter().try_for_each(|(dylib, _)| dylib.check_session(session))
 }
 
 /// `others` as entries of a link order.
@@ -235,7 +250,6 @@ impl DylibInner {
         session: Arc<SessionInner>,
         id: DylibId,
         name: &str,
-        serial: u64,
         others: &[(&JitDylib, Visibility)],
     ) -> DylibInner {
         let ready = Arc::new(ReadyIndex::new());
@@ -243,7 +257,6 @@ impl DylibInner {
             session,
             id,
             name: Arc::from(name),
-            serial,
             objects_added: AtomicU64::new(0),
             has_versions: AtomicBool::new(false),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
@@ -267,13 +280,13 @@ impl DylibInner {
 
     /// Makes this removed dylib, to which nothing else refers, a new dylib. The memory of its tables stays allocated.
     /// Returns false, and changes nothing, if the dylib is not empty.
-    pub(crate) fn reinit(&mut self, id: DylibId, name: &str, serial: u64, others: &[(&JitDylib, Visibility)]) -> bool {
+    pub(crate) fn reinit(&mut self, id: DylibId, name: &str, others: &[(&JitDylib, Visibility)]) -> bool {
         let state = self.state.get_mut();
         if !state.reinit() {
             return false;
         }
         state.link_order.extend(downgraded(others));
-        (self.id, self.name, self.serial) = (id, Arc::from(name), serial);
+        (self.id, self.name) = (id, Arc::from(name));
         (self.objects_added, self.has_versions) = (AtomicU64::new(0), AtomicBool::new(false));
         true
     }
@@ -284,6 +297,18 @@ impl DylibInner {
             let link_cache = self.state.lock().link_cache.take();
             drop(link_cache);
         }
+    }
+
+    /// Checks that this is a dylib of `session`. Two sessions have different locks, and each frees what only the code of
+    /// its own dylibs refers to. So nothing of one session may refer to the other.
+    #[inline]
+    pub(crate) fn check_session(&self, session: &Arc<SessionInner>) -> Result<()> {
+        if Arc::ptr_eq(&self.session, session) { Ok(()) } else { Err(self.foreign()) }
+    }
+
+    #[cold]
+    fn foreign(&self) -> Error {
+        ErrorKind::ForeignSession { dylib: self.name.to_string() }.into()
     }
 
     /// The error that this dylib was removed.

@@ -183,7 +183,7 @@ impl Pinned for TrackerCore {
 
     #[inline]
     fn dylib_serial(&self) -> u64 {
-        self.dylib().serial
+        self.dylib().id.number()
     }
 
     #[inline]
@@ -276,16 +276,18 @@ impl Pin {
     /// tracker may be removed: its code runs as long as it is pinned.
     ///
     /// # Errors
-    /// [`ErrorKind::DependencyRemoved`] when the symbol was removed; [`ErrorKind::TrackerDefunct`] when the resources
+    /// [`ErrorKind::ForeignSession`] when the symbol is of another session; [`ErrorKind::DependencyRemoved`] when the symbol
+    /// was removed; [`ErrorKind::TrackerDefunct`] when the resources
     /// of the pinned tracker are being released in spite of the pin.
     pub fn add_dependency(&self, symbol: &SymbolRef) -> Result<()> {
+        symbol.dylib.check_session(&self.core.dylib().session)?;
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
             found.cloned().ok_or_else(|| waiting::dependency_removed(&DependencyRef::of(symbol), None))?
         };
         let added =
-            self.core.dylib().session.pins.table_of(self.core.dylib().serial).add_for_pinned(&self.core, &owner);
+            self.core.dylib().session.pins.table_of(self.core.dylib().id.number()).add_for_pinned(&self.core, &owner);
         match added {
             true => Ok(()),
             false if owner.is_current_live() => Err(self.core.current().defunct()),

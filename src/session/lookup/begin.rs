@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::error::{ErrorKind, Result};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::generator::ParkedLookup;
-use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib};
+use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_order};
 use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
@@ -34,6 +34,9 @@ pub(crate) fn start(
     needed_by: Option<&str>,
     query: Arc<Query>,
 ) {
+    if let Err(error) = check_order(session, order) {
+        return complete(query.fail(&error));
+    }
     let mut search = Search::new(order, requests);
     match search.run() {
         Ok(Progress::Found) => attach_all(session, search, needed_by, query),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::session::core::execution_session::{ExecutionSession, SessionInner};
-use crate::session::core::jit_dylib::JitDylib;
+use crate::session::core::jit_dylib::{JitDylib, check_order};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::query::{Query, Results};
 use crate::session::core::symbol_ref::{LookupResult, LookupResults};
@@ -29,13 +29,15 @@ impl ExecutionSession {
     ///
     /// # Errors
     /// [`ErrorKind::SymbolsNotFound`](crate::ErrorKind::SymbolsNotFound) with all missing names;
-    /// [`ErrorKind::FailedToMaterialize`](crate::ErrorKind::FailedToMaterialize) with the root cause.
+    /// [`ErrorKind::FailedToMaterialize`](crate::ErrorKind::FailedToMaterialize) with the root cause;
+    /// [`ErrorKind::ForeignSession`](crate::ErrorKind::ForeignSession) when a dylib of `order` is of another session.
     pub fn lookup(
         &self,
         order: &[(JitDylib, Visibility)],
         requests: &[SymbolRequest<'_>],
         required: RequiredState,
     ) -> Result<Vec<LookupResult>> {
+        check_order(self.inner(), order)?;
         wait(self.inner(), order, requests, required)
     }
 
@@ -47,6 +49,7 @@ impl ExecutionSession {
     /// # Errors
     /// As [`lookup`](Self::lookup).
     pub fn lookup_address(&self, order: &[(JitDylib, Visibility)], name: &str) -> Result<ExecutorAddr> {
+        check_order(self.inner(), order)?;
         address(self.inner(), order, name)
     }
 
@@ -74,6 +77,7 @@ impl ExecutionSession {
         order: &[(JitDylib, Visibility)],
         requests: &[SymbolRequest<'_>],
     ) -> Result<Vec<Option<SymbolFlags>>> {
+        check_order(self.inner(), order)?;
         flags(order, requests)
     }
 }

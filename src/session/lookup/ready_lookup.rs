@@ -348,7 +348,7 @@ mod tests {
         let name = Name::new("present");
         other.define_absolute([(name, ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();
         let known = library.downgrade();
-        user.set_link_order(&[(library.clone(), Visibility::All), (other, Visibility::All)]);
+        user.set_link_order(&[(library.clone(), Visibility::All), (other, Visibility::All)]).unwrap();
         let link = || try_lookup(user.inner(), &[b"present"], RequiredState::Resolved);
         // Often enough that the absence is in the library's index, so that its lock is not taken.
         for _ in 0..4 {

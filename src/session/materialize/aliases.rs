@@ -46,8 +46,9 @@ impl ResourceTracker {
     /// Defines names that stand for exported symbols of `source` (ORC: `reexports`).
     ///
     /// # Errors
-    /// As [`define`](Self::define).
+    /// As [`define`](Self::define). [`ErrorKind::ForeignSession`] when `source` is of another session.
     pub fn reexport(&self, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
+        source.check_session(&self.core().dylib().session)?;
         let name = format!("re-exports of {}", source.name());
         self.define(AliasUnit::new(name, source.clone(), Visibility::ExportedOnly, aliases))
     }
@@ -73,6 +74,7 @@ impl DefinitionGenerator for ReexportsGenerator {
         if wanted.is_empty() {
             return Ok(());
         }
+        self.source.check_session(&dylib.inner().session)?;
         // The generators of the source hear which names are required here. A required name that is not found is no
         // error yet: a later generator or dylib may define it.
         let flags = blocking::flags_if_found(&[(self.source.clone(), Visibility::ExportedOnly)], &wanted)?;

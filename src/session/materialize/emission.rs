@@ -41,7 +41,8 @@ impl MaterializationResponsibility {
     /// dependencies are ready.
     ///
     /// # Errors
-    /// When the tracker or a dependency was removed, or a symbol has no address. The symbols have failed then.
+    /// When the tracker or a dependency was removed, a dependency is of another session, or a symbol has no address. The
+    /// symbols have failed then.
     pub fn notify_emitted(self, dependencies: Vec<SymbolRef>) -> Result<()> {
         self.emit_with(|responsibility, own, notifications| responsibility.emit(own, dependencies, notifications))
     }
@@ -182,6 +183,8 @@ impl MaterializationResponsibility {
             if self.pin_cached(group) {
                 continue;
             }
+            // S6: a tracker of another session is not in this session's pin graph.
+            group[0].dylib.check_session(self.session())?;
             let state = group[0].dylib.state.lock();
             all_ready &= self.pin_owners(&state, group, own)?;
         }
@@ -195,8 +198,8 @@ impl MaterializationResponsibility {
         if Arc::ptr_eq(dylib, self.core.dylib()) {
             return false;
         }
-        let definitions = dependencies.iter().map(|dependency| (dylib.serial, dependency.id));
-        self.session().pins.table_of(self.core.dylib().serial).add_cached(&self.core, definitions)
+        let definitions = dependencies.iter().map(|dependency| (dylib.id.number(), dependency.id));
+        self.session().pins.table_of(self.core.dylib().id.number()).add_cached(&self.core, definitions)
     }
 
     /// As [`pin_dependencies`](Self::pin_dependencies), for the dependencies in one dylib, whose lock is held. S2:
@@ -217,7 +220,7 @@ impl MaterializationResponsibility {
             if Arc::ptr_eq(owner, &self.core) {
                 continue;
             }
-            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(self.core.dylib().serial));
+            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(self.core.dylib().id.number()));
             if !Arc::ptr_eq(owner, last_owner) {
                 last_owner = owner;
                 if !pins.add(&self.core, owner) {
@@ -225,7 +228,7 @@ impl MaterializationResponsibility {
                 }
             }
             if symbol.state == SymbolState::Ready {
-                pins.cache_definition(owner, (dependency.dylib.serial, dependency.id));
+                pins.cache_definition(owner, (dependency.dylib.id.number(), dependency.id));
             }
         }
         Ok(all_ready)

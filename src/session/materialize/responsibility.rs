@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, PrefetchHints};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::core::jit_dylib::{JitDylib, RemovedSymbol};
+use crate::session::core::jit_dylib::{JitDylib, RemovedSymbol, check_order};
 use crate::session::core::materialization::MaterializationUnit;
 use crate::session::core::observer::Event;
 use crate::session::core::query::{Completions, Query, complete};
@@ -193,6 +193,9 @@ impl MaterializationResponsibility {
         required: RequiredState,
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
+        if let Err(error) = check_order(&self.core.dylib().session, order) {
+            return on_complete(self, Err(error));
+        }
         // If every symbol is far enough along, no query is needed.
         if let Some(found) = ready_lookup::try_lookup_results(order, requests, required) {
             return on_complete(self, Ok(found.into_vec()));

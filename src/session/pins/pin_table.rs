@@ -415,7 +415,7 @@ mod tests {
         let session = ExecutionSession::new();
         let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
         let cached = || {
-            let table = session.inner().pins.table_of(user.inner().serial);
+            let table = session.inner().pins.table_of(user.inner().id.number());
             (table.definition_cache.len(), table.remotes.values().map(|remote| remote.definitions.len()).sum::<usize>())
         };
         let long_lived = library.create_tracker().unwrap();

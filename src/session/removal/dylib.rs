@@ -110,10 +110,10 @@ impl ExecutionSession {
     /// The [ids](JitDylib::id) of the dylibs, and of removed dylibs whose resources are not all released.
     pub(crate) fn unreleased_dylibs(&self) -> Vec<u64> {
         let session = self.inner();
-        let mut ids: Vec<_> = session.dylibs.lock().iter().map(|dylib| dylib.serial).collect();
+        let mut ids: Vec<_> = session.dylibs.lock().iter().map(|dylib| dylib.id.number()).collect();
         // After the list of dylibs: a dylib that is removed between the two moves from that list to this one.
         let removed: Vec<_> = session.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
-        ids.extend(removed.iter().map(|dylib| dylib.serial));
+        ids.extend(removed.iter().map(|dylib| dylib.id.number()));
         ids
     }
 
@@ -126,7 +126,7 @@ impl ExecutionSession {
         dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
         let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
         let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.state.is_removing()).collect();
-        waiting.sort_by_cached_key(|core| (core.state.removed_since(), core.dylib().serial, core.serial));
+        waiting.sort_by_cached_key(|core| (core.state.removed_since(), core.dylib().id.number(), core.serial));
         waiting.into_iter().map(Removal::new).collect()
     }
 }

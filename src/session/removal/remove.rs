@@ -124,7 +124,7 @@ impl ResourceTracker {
         let mut by_dylib = cores.clone();
         // Newest first, as a loader unloads.
         by_dylib.sort_by_key(|core| {
-            Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().serial, core.serial))
+            Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().id.number(), core.serial))
         });
         for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib().session, &b.dylib().session)) {
             let mut batch = Batch::default();

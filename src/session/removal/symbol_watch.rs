@@ -68,7 +68,7 @@ impl SymbolWatch {
             let unit_symbols = state.table.symbols_of_same_unit(self.id);
             unit_symbols.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
-        dylib.session.pins.uncache_definitions(dylib.serial, symbols.iter().map(|symbol| symbol.id));
+        dylib.session.pins.uncache_definitions(dylib.id.number(), symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
         RemovedDefinitions { symbols, units: Vec::new() }.fail_waiters(&dylib, cause);
         is_there

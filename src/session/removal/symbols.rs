@@ -26,7 +26,10 @@ impl JitDylib {
             }
             removed
         };
-        self.inner().session.pins.uncache_definitions(self.inner().serial, removed.iter().map(|removed| removed.id));
+        self.inner()
+            .session
+            .pins
+            .uncache_definitions(self.inner().id.number(), removed.iter().map(|removed| removed.id));
         drop((removed, units));
         Ok(())
     }

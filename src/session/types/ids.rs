@@ -2,15 +2,33 @@
 
 use std::fmt;
 
-slotmap::new_key_type! {
-    pub(crate) struct DylibId;
+use crate::sync::{MappedU64, Ordering, per_process};
+
+/// Names a dylib. No other dylib of the process has the same id, before or later, so keys of two sessions differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct DylibId(u64);
+
+per_process! {
+    /// Loom does not see it. Each execution of a model has the same ids.
+    static NEXT_DYLIB: MappedU64 = MappedU64::new(0);
+}
+
+impl DylibId {
+    /// An id above all earlier ones.
+    pub(crate) fn next() -> DylibId {
+        DylibId(NEXT_DYLIB.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 slotmap::new_key_type! {
     pub(crate) struct TrackerId;
 }
 
-/// Names the resources of one tracker. Keys are generational: a key is never used twice.
+/// Names the resources of one tracker. No key is used twice in a process, so a manager may serve several sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey {
     pub(crate) dylib: DylibId,
@@ -19,7 +37,7 @@ pub struct ResourceKey {
 
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tracker {:?}/{:?}", slotmap::Key::data(&self.dylib), slotmap::Key::data(&self.tracker))
+        write!(f, "tracker {}/{:?}", self.dylib.number(), slotmap::Key::data(&self.tracker))
     }
 }
 

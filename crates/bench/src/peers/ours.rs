@@ -38,7 +38,7 @@ impl Jittison {
 
     fn link_to_library(&self, dylib: &JitDylib) {
         let library = vec![(self.library.clone(), Visibility::ExportedOnly)];
-        dylib.set_link_order(&[library, dylib.link_order()].concat());
+        dylib.set_link_order(&[library, dylib.link_order()].concat()).unwrap();
     }
 }
 

@@ -12,7 +12,7 @@ pub fn session(runtime: &[u8]) -> Jit {
     let library = jit.create_dylib("runtime").unwrap();
     jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
     let order = [vec![(library, Visibility::ExportedOnly)], jit.main_dylib().link_order()].concat();
-    jit.main_dylib().set_link_order(&order);
+    jit.main_dylib().set_link_order(&order).unwrap();
     jit
 }
 
