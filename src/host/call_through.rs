@@ -9,8 +9,8 @@
 //! The call then continues as if the caller had called the function directly. `arch` has the machine code of both, and says
 //! which registers are saved.
 //!
-//! If the target cannot be found, there is no caller that could get an error. The embedder's handler supplies another
-//! function or ends the process (`lazy_failure.rs`).
+//! If the target cannot be found, the caller cannot get an error: it expects the value that the function returns. The
+//! embedder's handler supplies another function or ends the process (`lazy_failure.rs`).
 
 use std::collections::HashMap;
 
@@ -84,13 +84,14 @@ extern "C" fn resolve(number: u64) -> u64 {
     address.value()
 }
 
-/// For models, which cannot run the code of an entry: what the entry with this number does.
+/// Does what the code of the entry with this number does. For models, which cannot run that code.
 #[cfg(loom)]
 #[doc(hidden)]
 pub fn enter_for_models(number: u64) -> ExecutorAddr {
     ExecutorAddr::new(resolve(number))
 }
 
+/// The name has the crate version, because a program may contain two versions of this crate.
 macro_rules! symbol {
     ($name:literal) => {
         concat!("jittison_", $name, "_", env!("CARGO_PKG_VERSION"))

@@ -15,7 +15,7 @@
 //! this crate in one link therefore share the list, and they also share the lock, which is a weak word for that reason.
 //!
 //! - The symbols are protected as well. A library must not use the list of the program or of another library, even if that
-//!   list is exported, because it would not get the lock with it.
+//!   list is exported, because the library would use it without the lock of its owner.
 //! - The locks of LLVM and wasmtime are private to them. An embedder that registers code with both must not do so at the same
 //!   time as it links or removes code here.
 //! - Weak symbols do not help against a definition in another Rust crate under `lto = "fat"`, which compiles both as one
@@ -109,7 +109,7 @@ pub(super) struct DebuggerEntry {
     _symbol_file: Box<[u8]>,
 }
 
-// SAFETY: H6 - `new` and `drop` touch the entry under the lock of the list, so the thread that drops it may be any.
+// SAFETY: H6 - `new` and `drop` touch the entry under the lock of the list, so any thread may drop it.
 unsafe impl Send for DebuggerEntry {}
 // SAFETY: H6 - no method takes `&self`, so a shared reference touches nothing.
 unsafe impl Sync for DebuggerEntry {}

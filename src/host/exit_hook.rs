@@ -10,13 +10,14 @@
 //!
 //! # Order
 //! Hooks run newest first. The handler at the C library is registered when something first needs to run at exit
-//! ([`ExitHook::register_at_libc`]), not when the hook is made. By then, linking has opened its libraries. So the handler is
-//! newer than theirs and runs before them. Each copy of this crate in the process has its own hooks and its own handler.
+//! ([`ExitHook::register_at_libc`]), not when the hook is made. By then, linking has opened its libraries. So the
+//! handler is newer than the handlers of those libraries and runs before them. Each copy of this crate in the process
+//! has its own hooks and its own handler.
 //!
 //! # A handler that calls `exit`
-//! It takes one of the two paths again. The inner call runs the handlers that have not run yet, and its status counts, as in
-//! the C library. So a hook must be able to start again at any point. The C library calls each handler once, therefore the
-//! handler registers itself again before it runs the hooks, until one run has completed.
+//! The inner call of `exit` takes one of the two paths again. It runs the handlers that have not run yet, and its
+//! status counts, as in the C library. So a hook must be able to start again at any point. The C library calls each
+//! handler once. So [`at_process_exit`] registers itself again before it runs the hooks, until one run has completed.
 //!
 //! `_exit`, `quick_exit` and `abort` are those of the C library and run no hook.
 
@@ -50,7 +51,8 @@ pub(super) struct ExitHook {
 impl ExitHook {
     /// Registers `hook`.
     pub(super) fn new(hook: Arc<ExitHookFn>) -> ExitHook {
-        // The C library and other threads may call this code at any time, even after the owner of the library has closed it.
+        // The C library and other threads may call this code at any time, even after `dlclose` of the library that
+        // contains it.
         os::prevent_unload();
         let mut hooks = HOOKS.lock();
         let number = hooks.next_number;
@@ -92,13 +94,15 @@ extern "C-unwind" fn at_process_exit() {
     if HOOKS.lock().are_done {
         return;
     }
-    // For a hook that calls `exit`. If the C library has no memory for it, that call skips the remaining handlers.
+    // For a hook that calls `exit`. If the C library has no memory for one more handler, that call does not run the
+    // remaining handlers of linked code.
     let _ = os::at_exit(at_process_exit);
     run_hooks(None);
     HOOKS.lock().are_done = true;
 }
 
-/// Runs the hooks, newest first, without a lock. A hook may never return: nothing else uses values on this stack.
+/// Runs the hooks, newest first, without a lock. A hook that calls `exit` never returns. No other code depends on the
+/// values on this stack.
 fn run_hooks(status: Option<c_int>) {
     let hooks: Vec<Arc<ExitHookFn>> = HOOKS.lock().registered.iter().rev().map(|(_, hook)| hook.clone()).collect();
     for hook in hooks {

@@ -135,15 +135,16 @@ impl<H> ExitScopes<H> {
         table.scope(number)?.handlers.pop().map(|(_, handler)| handler)
     }
 
-    /// Registers a handler with the C library by `register`, under the object's handle. Returns the result of `register`, or
-    /// -1 if the scope is closed.
+    /// Calls `register`, which registers a handler with the C library under the object's handle. Returns the result of
+    /// `register`, or -1 if the scope is closed.
     pub fn register_at_libc(&self, number: u64, handle: u64, register: impl FnOnce() -> c_int) -> c_int {
         let store = |scope: &mut Scope<H>| scope.libc_handle = Some(handle);
         let is_open = self.table.lock().scope(number).map(store).is_some();
         if is_open { register() } else { -1 }
     }
 
-    /// Removes the C library's handlers of an object that stays loaded, by `deregister`, which gets the handle.
+    /// Calls `deregister` with the object's handle, if one is stored. `deregister` makes the C library remove the
+    /// handlers of that handle. The object stays loaded.
     pub fn deregister_at_libc(&self, number: u64, deregister: impl FnOnce(u64)) {
         let stored = |scope: &mut Scope<H>| {
             let handle = &mut scope.libc_handle;

@@ -21,8 +21,9 @@
 //! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
 //! | `debugger_list.rs`, `profile.rs`, `fork_lock.rs` | what gdb, lldb and perf read; a lock that survives a fork |
 //!
-//! The rooms above import from here the trait, its handles, plain values and typed calls. Functions that act on the process
-//! are private to this room. `LoadedLibrary` and `ThreadLocalModule` are public for embedders, who have this process.
+//! The rooms above import from here the trait, its handles, plain values and typed calls. Functions that act on the
+//! process are private to this room. `LoadedLibrary` and `ThreadLocalModule` are public, for embedders that run in the
+//! same process.
 //!
 //! This room does not know dylibs, trackers or keys. It gets whatever keeps memory alive as an opaque box.
 //!

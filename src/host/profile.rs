@@ -1,8 +1,9 @@
 //! The files that perf reads: [`CodeDump`] is a jitdump, [`NameMap`] is a perf map of names.
 //!
-//! This file opens both, and reopens them in a forked child, which must not write to a file of its parent. The caller supplies
-//! the content. Each append is one write of complete records under a [`ForkLock`]. So no buffer has to be flushed at exit, or
-//! by a child. After a failed write, a file gets no more records, because perf could not read them.
+//! This module opens both, and reopens them in a forked child, which must not write to a file of its parent. The caller
+//! supplies the content. Each append is one write of complete records under a [`ForkLock`]. So no buffer has to be
+//! flushed, neither at exit nor in a child. After a failed write, a file gets no more records, because perf could not
+//! read them.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -14,7 +15,8 @@ use crate::host::fork_lock::ForkLock;
 use crate::os::{self, AppendFile};
 use crate::sync::thread_id;
 
-/// A file `jit-PID.dump` in its own directory. perf learns its name from a page of it that is mapped executable.
+/// A file `jit-PID.dump` in its own directory. One page of the file is mapped executable, because perf learns the
+/// file's name from such a mapping.
 pub(super) struct CodeDump {
     base: PathBuf,
     header: fn(Stamp) -> Vec<u8>,
@@ -25,6 +27,7 @@ struct OpenDump {
     process: u32,
     /// `None` after a failure.
     file: Option<AppendFile>,
+    /// Number of the next function.
     next_number: u64,
 }
 
@@ -53,7 +56,8 @@ impl CodeDump {
         Ok(CodeDump { base: base.to_path_buf(), header, open: ForkLock::new(open) })
     }
 
-    /// Appends `count` records. `records` gets the time and the number of the first record, and returns the bytes.
+    /// Appends the records of `count` functions. `records` gets the time and the number of the first function, and
+    /// returns the bytes.
     pub(super) fn append(&self, count: u64, records: impl FnOnce(Stamp, u64) -> Vec<u8>) {
         let process = std::process::id();
         let mut open = self.open.lock();

@@ -1,7 +1,8 @@
 //! [`program_symbols`]: reads the symbol table of the running program's file, and computes the address of each symbol.
 //!
-//! The loader's symbol table has only the symbols that the program exports. The `.symtab` of the file has all of them, unless
-//! the program was stripped. This file reads the headers and both tables, and nothing else of the file.
+//! The loader's symbol table has only the symbols that the program exports. The `.symtab` of the file has all of them,
+//! unless the program was stripped. Only the headers, the symbol table and its string table are read, because programs
+//! are large.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -41,7 +42,7 @@ pub(super) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
     Ok(symbols)
 }
 
-/// Reads the symbols. Only the tables are read, because programs are large. `start` is the address of the first segment.
+/// Reads the symbols. `start` is the address of the first segment.
 fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
     let header = file.read_at(0..size_of::<FileHeader64<LE>>() as u64)?;
     let header = FileHeader64::<LE>::parse(&*header).map_err(fault)?;
@@ -50,22 +51,22 @@ fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
     let first = segments.map(|segment| segment.p_vaddr(LE)).min().unwrap_or(0);
     let load_bias = start.wrapping_sub(first);
 
-    let table_at = header.e_shoff(LE);
+    let sections_at = header.e_shoff(LE);
     let count = match u64::from(header.e_shnum(LE)) {
         // Zero: the number does not fit into the header, and is in the size of the first section.
-        0 => Table::<SectionHeader64<LE>>::read(file, table_at, 1)?
+        0 => Table::<SectionHeader64<LE>>::read(file, sections_at, 1)?
             .entries()?
             .first()
             .map_or(0, |first| first.sh_size(LE)),
         count => count,
     };
-    let sections = Table::<SectionHeader64<LE>>::read(file, table_at, count)?;
+    let sections = Table::<SectionHeader64<LE>>::read(file, sections_at, count)?;
     let sections = sections.entries()?;
-    let Some(table) = sections.iter().find(|section| section.sh_type(LE) == SHT_SYMTAB) else { return Ok(Vec::new()) };
-    let names = sections.get(table.sh_link(LE) as usize).ok_or_else(|| fault("its symbol table has no names"))?;
-    let count = table.sh_size(LE) / size_of::<Sym64<LE>>() as u64;
-    let symbols = Table::<Sym64<LE>>::read(file, table.sh_offset(LE), count)?;
-    let names = file.read_at(range(names.sh_offset(LE), names.sh_size(LE))?)?;
+    let Some(symtab) = sections.iter().find(|section| section.sh_type(LE) == SHT_SYMTAB) else { return Ok(Vec::new()) };
+    let strtab = sections.get(symtab.sh_link(LE) as usize).ok_or_else(|| fault("its symbol table has no names"))?;
+    let count = symtab.sh_size(LE) / size_of::<Sym64<LE>>() as u64;
+    let symbols = Table::<Sym64<LE>>::read(file, symtab.sh_offset(LE), count)?;
+    let names = file.read_at(range(strtab.sh_offset(LE), strtab.sh_size(LE))?)?;
     let names = StringTable::new(&*names, 0, names.len() as u64);
 
     let mut found = Vec::new();

@@ -1,8 +1,9 @@
 //! [`at_stack_end`]: calls a function so that the unwinder finds the end of the stack below it.
 //!
-//! If no handler catches a C++ exception, the program must call `std::terminate`. The unwinder searches for a handler first.
-//! It reports the end of the stack to the throw, which then calls `std::terminate` before any frame is unwound. But below Rust's
-//! `main` there is a frame that catches everything, where a foreign exception has another end.
+//! If no handler catches a C++ exception, the program must call `std::terminate`. The unwinder searches for a handler
+//! first. It reports the end of the stack to the throw, which then calls `std::terminate` before any frame is unwound.
+//! But below Rust's `main` there is a frame that catches everything. The search would stop at that frame, and
+//! `std::terminate` would not be called.
 //!
 //! So this file has a frame whose return address is undefined for the unwinder (DWARF 5, 6.4.4), like that of `_start`. The
 //! search ends there, as below the `main` of a native program.

@@ -6,15 +6,15 @@
 //! | when | which destructors run |
 //! |---|---|
 //! | the thread ends | all that are pending in this thread, the latest first |
-//! | the thread drops the last other pin of a removed object | those of the object that are pending in this thread |
+//! | the thread drops the last pin of a removed object, except those for destructors | those of the object in this thread |
 //! | the object's finalisers run | those of the object that are pending in the calling thread, before the finalisers |
 //!
 //! # Keeping the code alive
 //! A thread keeps the code of an object alive from the first destructor that it registers for the object until the last
-//! one has run. No other thread may destroy its variables, so removal of the object waits for the thread. The object supplies
-//! the closure that keeps the code alive ([`ExitScope::set_keep_alive`]). If removal has already begun, the closure returns
-//! `None`: a finaliser of the object registers the destructor. The thread that runs the finalisers calls that destructor, or
-//! no thread does.
+//! one has run. No other thread may destroy its variables, so removal of the object waits for the thread. The object
+//! supplies the closure that keeps the code alive ([`ExitScope::set_keep_alive`]). The closure returns `None` if
+//! removal has already begun, for example when a finaliser of the object registers a destructor. The thread that runs
+//! the finalisers calls that destructor, or no thread does.
 //!
 //! # Locks
 //! Only its own thread touches the list. The C library has one handler for the entire list. While this file calls a destructor,
@@ -98,7 +98,7 @@ unsafe extern "C" fn capture_thread_atexit(
     argument: *mut c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held during the call.
     let (Some(destructor), Some(scope)) = (destructor, unsafe { scope_number(dso_handle) }) else { return -1 };
     let is_registered = THREAD_DTORS.with(|dtors| {
         let mut dtors = dtors.borrow_mut();

@@ -9,7 +9,8 @@
 //! | [`OFFSET_WORD`] | offset | offset of the variable in the module's block |
 //! | [`STATIC_WORD`] | static offset | distance from the thread pointer, if it is requested |
 //!
-//! A file without a block and with the name of a variable asks the loader for the words of a variable of some library.
+//! Such a file can also request the words of a variable that some library exports. It then has the name of that
+//! variable and no block.
 //!
 //! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
 
@@ -39,7 +40,7 @@ impl ThreadLocalImage<'_> {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let name = self.variable.unwrap_or("");
         let strings = [b"\0", name.as_bytes(), b"\0"].concat();
-        let strtab = SYMTAB + 48;
+        let strtab = SYMTAB + 48; // after two symbols: the null symbol and the variable
         let end = self.offset() + self.image.len() as u64;
         let mut file = vec![0; end.max(self.offset()) as usize];
         let mut write = |offset: u64, bytes: &[u8]| {
@@ -50,7 +51,7 @@ impl ThreadLocalImage<'_> {
         write(20, &1u32.to_le_bytes());
         write(32, &64u64.to_le_bytes()); // e_phoff
         let segments = self.segments(end);
-        write(52, &[64u16, 56, segments.len() as u16].map(u16::to_le_bytes).concat());
+        write(52, &[64u16, 56, segments.len() as u16].map(u16::to_le_bytes).concat()); // e_ehsize, e_phentsize, e_phnum
         write(64, &segments.concat());
         // Relocations name one undefined symbol, the variable. For the block of the file itself they name the null symbol.
         if self.variable.is_some() {
@@ -60,6 +61,7 @@ impl ThreadLocalImage<'_> {
         write(strtab, &strings);
         let relocations = self.relocations();
         write(RELA, &relocations.concat());
+        // One bucket, two symbols. The bucket is empty: the file defines no symbol.
         write(HASH, &[1u32, 2, 0, 0, 0].map(u32::to_le_bytes).concat());
         let flags = if self.is_static { DF_STATIC_TLS } else { 0 };
         let dynamic: [(u64, u64); 10] = [

@@ -34,11 +34,11 @@ pub struct ThreadLocalModule {
 /// Whether a block needs the same distance from the thread pointer in every thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaticTls {
-    /// It does. Loading fails if the static space of the C library is full.
+    /// The block needs it. Loading fails if the static space of the C library is full.
     Required,
-    /// Preferably, if there is static space.
+    /// The block gets it if there is static space.
     Wanted,
-    /// It does not.
+    /// The block does not need it.
     NotNeeded,
 }
 
@@ -47,7 +47,7 @@ impl ThreadLocalModule {
     ///
     /// # Errors
     /// The image is larger than the block; the block is larger than 2 GiB; `align` is not a power of two up to 2 MiB; the
-    /// loader refuses, whose text is in the error.
+    /// loader refuses the file (the error has its text).
     #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn load(image: &[u8], size: u64, align: u64, static_tls: StaticTls) -> Result<ThreadLocalModule, Error> {
         Self::try_load(image, size, align, static_tls).map_err(|problem| unsupported(size, &problem))
@@ -126,9 +126,9 @@ pub(super) fn find_variable(name: &str) -> Result<TlsIndex, String> {
     load_words(name, false).map(|words| words.variable)
 }
 
-/// Requests a static offset for the block of a library that was just opened, if it exports thread-local variables. Code of
-/// the static TLS models may need it. Later is too late: once the library has used its block without a static offset (the C++
-/// runtime does when it throws), the loader grants none. A refusal is ignored.
+/// Requests a static offset for the block of a library that was just opened, if it exports thread-local variables. Code
+/// of the static TLS models may need it. A later request may fail: once the library has used its block without a static
+/// offset (the C++ runtime does when it throws), the loader grants none. A refusal is ignored.
 pub(super) fn prefer_static_offset(library: &Library) {
     if let Some(variable) = library.exported_thread_local() {
         let _ = load_words(&variable, true);
@@ -194,8 +194,8 @@ fn load(bytes: &[u8]) -> Result<Library, String> {
     let file = SharedFile::create(c"jittison thread-local", bytes.len() as u64).map_err(|error| error.to_string())?;
     let mut file = file.into_file();
     file.write_all(bytes).map_err(|error| error.to_string())?;
-    // For a path that it knows, the loader returns the library that it has. Descriptor numbers are reused, so each path gets a
-    // random spelling that means the same file.
+    // If the loader has already opened a path, it returns that library again. Descriptor numbers are reused, so each
+    // path gets a random spelling that means the same file.
     let number = RandomState::new().hash_one(std::process::id());
     let detours: String = (0..u64::BITS).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" }).collect();
     let path =

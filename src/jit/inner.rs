@@ -74,7 +74,7 @@ impl JitInner {
         name: &str,
         hold: impl FnOnce(&SymbolRef) -> Option<H>,
     ) -> Result<(ExecutorAddr, Option<H>)> {
-        // Read before the search, so that a failure on another thread during it counts as well.
+        // Read before the search, so that a failure on another thread during the search counts as well.
         let failures = self.initializers.failures();
         let found = self.find(dylib, name)?;
         let held = match &found.symbol {
@@ -82,8 +82,8 @@ impl JitInner {
             None => None,
         };
         self.run_pending(dylib);
-        // The symbol may be gone for two reasons. Either its tracker was removed, possibly before its initialisers, which
-        // then do not run; or one of its initialisers failed.
+        // The symbol may be gone for two reasons. Either its tracker was removed, possibly before its initialisers ran,
+        // and then they never run. Or one of its initialisers failed.
         if found.symbol.as_ref().is_some_and(|symbol| SymbolWatch::of(symbol).is_gone()) {
             return Err(match self.initializers.failures() != failures {
                 true => removed_by_failed_initializer(dylib, name),

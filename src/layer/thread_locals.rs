@@ -1,9 +1,9 @@
 //! [`ThreadLocals`]: the thread-local block of one linked object.
 //!
-//! The link computes the image of the block, and the C library holds the block (`src/host/thread_locals.rs`). Values in the
-//! image that depend on externals are written later, when the externals are known. Such a block gets no static offset, because
-//! the C library copies the image of a static block at once. If code requires a static offset all the same, the link is
-//! refused.
+//! The link computes the image of the block, and the C library holds the block (`src/host/thread_locals.rs`). Values in
+//! the image that depend on externals are written later, when the externals are known. Such a block gets no static
+//! offset, because the C library copies the image of a static block when it loads the block. If the code requires a
+//! static offset, such a link is refused.
 
 use crate::error::Result;
 use crate::host::{Executor, StaticTls, ThreadLocalBlock};
@@ -23,7 +23,8 @@ impl ThreadLocals {
     pub(super) fn place(placed: &mut PlacedLink, executor: &dyn Executor) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_complete) = placed.thread_local_image()?;
-        // The static space of the C library is small, and it does not reuse all of it. So a block requests it only if needed.
+        // The static space of the C library is small, and the C library does not reuse all of it. So a block requests
+        // it only if code of this or another object may need it.
         let static_tls = match (plan.is_static, plan.is_shared && is_complete) {
             (true, _) => StaticTls::Required,
             (false, true) => StaticTls::Wanted,

@@ -22,7 +22,7 @@ use crate::sync::Arc;
 /// session as a [`ResourceManager`] after the layer. [`JitBuilder::debugger`](crate::JitBuilder::debugger) does both.
 ///
 /// Each live object costs memory for its symbols and debug information. Registration and deregistration take constant time. An
-/// attached debugger needs some milliseconds more for each object.
+/// attached debugger also reads each object while it stops the process.
 ///
 /// # Breakpoints
 ///
@@ -64,7 +64,7 @@ pub struct Debugger {
     registrations: Arc<Registrations>,
 }
 
-/// Shared with the links that begin.
+/// Shared by the plugin and the hooks of each link.
 struct Registrations {
     executor: Arc<dyn Executor>,
     entries: Ledger<ExecutorHandle>,

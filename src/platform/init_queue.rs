@@ -3,16 +3,17 @@
 //! One thread at a time holds the lock. It removes the objects of one dylib from the queue, initialises them without any other
 //! lock, and releases. While it holds the lock it may acquire again (re-entrant), because an initialiser may look symbols up.
 //!
-//! | state when a thread calls `acquire` for a dylib | what the thread does |
+//! | state when a thread wants to initialise a dylib | what the thread does |
 //! |---|---|
 //! | nothing is unfinished (`is_finished`) | returns after one load, without calling `acquire` |
 //! | another thread holds the lock for this dylib, or holds it while objects of this dylib are queued | waits for the release |
-//! | no object of the dylib is queued | returns `None` |
-//! | otherwise | locks, and gets these objects |
+//! | no object of the dylib is queued | `acquire` returns `None` |
+//! | otherwise | `acquire` locks, and returns these objects |
 //!
-//! An object is *unfinished* from [`push`](InitQueue::push) until the release of the lock under which it was initialised, or
-//! until it is removed. It is counted before it is queued, and stays counted while a thread initialises it. The count falls by
-//! a release and is read by an acquire. So a thread that reads zero sees all that earlier holders of the lock have done.
+//! An object is *unfinished* from [`push`](InitQueue::push) until the release of the lock under which it was
+//! initialised, or until it is removed. It is counted before it is queued, and stays counted while a thread initialises
+//! it. The count is decremented with `Release` and read with `Acquire`. So a thread that reads zero sees all that
+//! earlier holders of the lock have done.
 //!
 //! The queue does not know initialisers, pins or trackers. `init_fini.rs` does.
 //! Model: `loom_tests/loom_init_queue.rs`.
@@ -79,7 +80,8 @@ impl<T: QueuedObject> InitQueue<T> {
         self.state.lock().queued.push(object);
     }
 
-    /// Locks, and removes the objects of a dylib from the queue. `None` if the dylib has none, queued or with another thread.
+    /// Locks, and removes the objects of a dylib from the queue. The table in the file's header says when it waits
+    /// first. Returns `None` without locking if no object of the dylib is queued then.
     pub fn acquire(&self, dylib: u64) -> Option<(InitToken, Vec<T>)> {
         let this_thread = current_thread();
         let mut state = self.state.lock();

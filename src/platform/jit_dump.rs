@@ -4,11 +4,13 @@
 //!   file header, then for each function: [debug info] [unwinding info] load
 //! ```
 //!
-//! `perf inject --jit` makes a small shared object of each load record and the two records before it, and maps it at the time of
-//! the load record. There is no record for removed code: a later load record at the same address hides it from then on.
+//! `perf inject --jit` makes a small shared object of each load record and the optional records before it, and maps
+//! that object at the time of the load record. There is no record for removed code: a later load record at the same
+//! address hides it from then on.
 //!
-//! The unwinding info has the layout of that shared object: after the code, at the next multiple of 8, comes `.eh_frame`, then
-//! `.eh_frame_hdr`. All its pointers are relative to their own address.
+//! The unwinding info has the layout of that shared object: after the code, at the next multiple of 8, comes
+//! `.eh_frame`, then `.eh_frame_hdr`. Pointers are relative to their own address. Those in the search table of
+//! `.eh_frame_hdr` are relative to the start of that section.
 
 use crate::arch::Arch;
 use crate::host::Stamp;
@@ -132,7 +134,7 @@ impl Bytes {
         let at = self.0.len();
         self.u32(kind).u32(0).u64(stamp.nanoseconds);
         body(self);
-        // perf finds the code of a load record from the record's end, so that has no padding.
+        // perf finds the code of a load record from the record's end, so a load record has no padding.
         if kind != LOAD {
             self.0.resize(self.0.len().next_multiple_of(8), 0);
         }

@@ -7,8 +7,9 @@
 //! | code is removed | nothing: neither file format can express it |
 //! | the process forks | the first link of the child creates a file of its own |
 //!
-//! So nothing has to be undone, and this is a plugin only. If a link fails after its relocations are applied, the file has
-//! functions that never run. A function that is announced later at the same address replaces them.
+//! So nothing has to be undone, and the profiler is a plugin but no `ResourceManager`. If a link fails after its
+//! relocations are applied, the file has functions that never run. A function that is announced later at the same
+//! address replaces them.
 
 use std::fmt;
 use std::path::PathBuf;
