@@ -23,8 +23,9 @@
 //!
 //! # Process events
 //! - **Fork**: the child inherits the list together with the code. The lock is the number of the process that holds it, so a
-//!   lock that another thread of the parent held is free in the child. The links of the list are written in an order that
-//!   leaves the list readable and editable after each store.
+//!   lock that another thread of the parent held is free in the child. Forward links are
+//!   written in an order that leaves the list readable after each store, and a child that takes over the lock writes the
+//!   backward links again.
 //! - **Unload**: the list is part of the library that contains this code and goes with it. Entries are on the heap and are
 //!   then leaked. Running code keeps the library loaded (`exit_hook.rs`).
 //! - **Exit**: entries that are in the list stay there.
@@ -123,7 +124,7 @@ impl DebuggerEntry {
         let entry = Box::into_raw(Box::new(new));
         let _lock = lock();
         // SAFETY: H6 - this thread holds the lock, `entry` is a new box, and `first` is null or an entry that is still in the
-        // list. Forward links are written first, so that a forked child can follow and edit the list after each store.
+        // list. Forward links are written first, so that a forked child can follow them after each store.
         unsafe {
             let descriptor = &raw mut __jit_debug_descriptor;
             let first = (&raw mut (*descriptor).first).read();
@@ -189,7 +190,30 @@ unsafe fn notify_debugger(action: u32, entry: *mut Entry) {
 
 /// Locks the list.
 fn lock() -> ForkLockGuard<'static> {
-    ForkLockGuard::lock(lock_word())
+    let lock = ForkLockGuard::lock(lock_word());
+    if lock.was_taken_over {
+        // SAFETY: H6 - this thread holds the lock.
+        unsafe { restore_backward_links() };
+    }
+    lock
+}
+
+/// Writes the backward link of each entry again. A fork in the middle of a change leaves the forward links complete, and one
+/// backward link that does not match them.
+///
+/// # Safety
+/// The calling thread holds the lock of the list.
+unsafe fn restore_backward_links() {
+    // SAFETY: H6 - the caller holds the lock. The forward links lead through entries that are in the list, which are allocated:
+    // an entry is freed only after the forward link to it is gone, by a thread of the process that removed it.
+    unsafe {
+        let mut previous = ptr::null_mut();
+        let mut entry = (&raw const __jit_debug_descriptor.first).read();
+        while !entry.is_null() {
+            (&raw mut (*entry).previous).write_volatile(previous);
+            (previous, entry) = (entry, (*entry).next);
+        }
+    }
 }
 
 fn lock_word() -> &'static MappedU32 {

@@ -63,7 +63,11 @@ impl<T> DerefMut for ForkLocked<'_, T> {
 }
 
 /// A locked lock word. The word need not be part of a [`ForkLock`]. Dropping the guard unlocks it.
-pub(super) struct ForkLockGuard<'a>(&'a MappedU32);
+pub(super) struct ForkLockGuard<'a> {
+    word: &'a MappedU32,
+    /// Whether a thread of another process held the lock at the fork: it may have left the data in the middle of a change.
+    pub(super) was_taken_over: bool,
+}
 
 impl<'a> ForkLockGuard<'a> {
     /// Waits until `word` is free, and locks it.
@@ -76,7 +80,7 @@ impl<'a> ForkLockGuard<'a> {
             let is_free = holder != this_process;
             // Acquire pairs with the release in `drop` of the previous guard.
             if is_free && word.compare_exchange(holder, this_process, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return ForkLockGuard(word);
+                return ForkLockGuard { word, was_taken_over: holder != 0 };
             }
             tries += 1;
             if tries < SPINS {
@@ -91,7 +95,7 @@ impl<'a> ForkLockGuard<'a> {
 impl Drop for ForkLockGuard<'_> {
     fn drop(&mut self) {
         // Release pairs with the acquire in `lock`.
-        self.0.store(0, Ordering::Release);
+        self.word.store(0, Ordering::Release);
     }
 }
 

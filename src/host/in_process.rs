@@ -147,7 +147,7 @@ impl ThreadLocalBlock for ThreadLocalModule {
         ThreadLocalModule::static_offset(self)
     }
 
-    fn image(&mut self) -> &mut [u8] {
+    fn image(&mut self) -> Option<&mut [u8]> {
         ThreadLocalModule::image(self)
     }
 }

@@ -52,6 +52,9 @@ fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
     let load_bias = start.wrapping_sub(first);
 
     let sections_at = header.e_shoff(LE);
+    if sections_at == 0 {
+        return Ok(Vec::new()); // no section headers
+    }
     let count = match u64::from(header.e_shnum(LE)) {
         // Zero: the number does not fit into the header, and is in the size of the first section.
         0 => Table::<SectionHeader64<LE>>::read(file, sections_at, 1)?

@@ -42,7 +42,7 @@ impl ThreadLocalImage<'_> {
         let strings = [b"\0", name.as_bytes(), b"\0"].concat();
         let strtab = SYMTAB + 48; // after two symbols: the null symbol and the variable
         let end = self.offset() + self.image.len() as u64;
-        let mut file = vec![0; end.max(self.offset()) as usize];
+        let mut file = vec![0; end as usize];
         let mut write = |offset: u64, bytes: &[u8]| {
             file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         };

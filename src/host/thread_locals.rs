@@ -61,8 +61,11 @@ impl ThreadLocalModule {
         static_tls: StaticTls,
     ) -> Result<ThreadLocalModule, String> {
         // The C library trusts the sizes in the file and would copy beyond the end of the block.
-        if image.len() as u64 > size || size > MAX_SIZE {
+        if image.len() as u64 > size {
             return Err(format!("it cannot hold an image of {} bytes", image.len()));
+        }
+        if size > MAX_SIZE {
+            return Err(format!("it has more than {MAX_SIZE} bytes"));
         }
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(format!("it cannot be aligned to {align}"));
@@ -97,11 +100,16 @@ impl ThreadLocalModule {
         self.static_offset
     }
 
-    /// The image, to be completed before any thread has a copy of it.
-    pub fn image(&mut self) -> &mut [u8] {
+    /// The image, to be completed before any thread has a copy of it. `None` for a block with a
+    /// [static offset](Self::static_offset): each new thread copies it.
+    pub fn image(&mut self) -> Option<&mut [u8]> {
+        if self.static_offset.is_some() {
+            return None;
+        }
         // SAFETY: H5 - the file defines `image_size` bytes at this address, in a writable segment, mapped while `_library` is
-        // open. The loader reads them only when a thread first uses the block, which no thread does before the code is ready.
-        unsafe { std::slice::from_raw_parts_mut(self.image as *mut u8, self.image_size) }
+        // open. The block has no static offset, so the loader reads them only when a thread first uses the block, which no
+        // thread does before the code is ready.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.image as *mut u8, self.image_size) })
     }
 }
 

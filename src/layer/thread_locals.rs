@@ -39,6 +39,6 @@ impl ThreadLocals {
 
     /// The loaded image, if bytes of it depend on externals and are still missing.
     pub(super) fn incomplete_image(&mut self) -> Option<&mut [u8]> {
-        if self.is_complete { None } else { Some(self.block.image()) }
+        if self.is_complete { None } else { self.block.image() }
     }
 }

@@ -196,6 +196,42 @@ fn a_forked_child_edits_its_own_list_even_if_a_lost_thread_held_the_lock() {
     assert_eq!(listed_with("forked_with"), 1);
 }
 
+/// The child wrote through an entry that it had freed.
+#[test]
+fn a_forked_child_mends_a_list_that_a_lost_thread_left_in_the_middle_of_a_removal() {
+    own_process!();
+    let jit = jit_with_debugger();
+    let names = ["forked_third", "forked_second", "forked_first"];
+    let mut trackers = Vec::new();
+    for name in names {
+        let Some(tracker) = add_function(&jit, jit.main_dylib(), name) else { return };
+        long(&jit, name);
+        trackers.push(tracker);
+    }
+    let list = DebuggerList::own();
+    let lock = list.lock();
+    // SAFETY: the child removes its trackers and ends. It does not return into the test harness.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let removed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // SAFETY: the list has three entries, and this is the only thread of the child.
+            unsafe { list.interrupt_removal_of_second() };
+            for index in [2, 0] {
+                assert!(trackers[index].remove().unwrap().is_complete());
+                assert_eq!(names.map(listed_with), [index.min(1), 1, 0]);
+            }
+        }));
+        // SAFETY: ends the child here.
+        unsafe { libc::_exit(i32::from(removed.is_err())) }
+    }
+    lock.store(0, Ordering::Release);
+    let mut status = 0;
+    // SAFETY: waits for the child. The kernel writes `status`.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(names.map(listed_with), [1, 1, 1]);
+}
+
 #[test]
 fn the_debugger_symbols_of_this_program_are_weak_and_protected() {
     // Shares the process: the symbols are read from the program's file.

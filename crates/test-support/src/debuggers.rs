@@ -57,6 +57,20 @@ impl DebuggerList {
         files.unwrap()
     }
 
+    /// Leaves the list as in a child that was forked in the middle of the removal of its second entry: the backward link of the
+    /// third entry passes over the second one.
+    ///
+    /// # Safety
+    /// The list has three entries, and no other thread of this process edits it during the call.
+    pub unsafe fn interrupt_removal_of_second(&self) {
+        // SAFETY: by contract. Entries stay valid while they are in the list.
+        unsafe {
+            let first = (*self.descriptor).first;
+            let third = (*(*first).next).next;
+            (&raw mut (*third.cast_mut()).previous).write(first);
+        }
+    }
+
     /// The number of listed files that have a symbol of that name.
     pub fn count_with(&self, name: &str) -> usize {
         self.files().iter().filter(|file| has_symbol(file, name)).count()

@@ -284,7 +284,7 @@ impl ThreadLocalBlock for Noted<Box<dyn ThreadLocalBlock>> {
         self.value.static_offset()
     }
 
-    fn image(&mut self) -> &mut [u8] {
+    fn image(&mut self) -> Option<&mut [u8]> {
         self.value.image()
     }
 }
