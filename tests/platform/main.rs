@@ -17,6 +17,7 @@ mod opening;
 mod printed;
 mod process_exit;
 mod profiler;
+mod programs;
 mod recorder;
 mod reentry;
 mod stubs;
