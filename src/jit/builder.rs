@@ -116,7 +116,8 @@ impl JitBuilder {
     }
 
     /// Adds a shared library for symbols that the process does not have. `name` is a name or a path, as the system's loader
-    /// accepts it. Libraries are opened and searched in the order of these calls, when a symbol is first missing.
+    /// accepts it. Libraries are opened and searched in the order of these calls, when a symbol is first missing. An opened
+    /// library stays loaded until the process ends, because code that was linked against it may be held for so long.
     ///
     /// The loader runs the constructors of the library: name only libraries that you trust.
     pub fn library(mut self, name: &str) -> JitBuilder {

@@ -1,13 +1,13 @@
 //! [`ProcessSymbols`]: a generator that defines symbols of the process and its libraries when a lookup misses them.
 //!
 //! Each symbol becomes an absolute definition of the dylib that the generator is attached to. Fallback libraries are opened one
-//! by one, when the process does not have a name, and stay open as long as the generator lives.
+//! by one, when the process does not have a name, and stay loaded until the process ends.
 
 use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, is_linker_defined};
 use crate::error::Result;
-use crate::host::{Executor, ExecutorHandle, ProcessSymbol};
+use crate::host::{Executor, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use crate::sync::{Arc, Mutex};
 
@@ -20,7 +20,8 @@ pub struct ProcessSymbols {
 struct Fallbacks {
     /// Libraries that are not opened yet, in reverse order.
     unopened: Vec<String>,
-    opened: Vec<ExecutorHandle>,
+    /// Names of the opened libraries.
+    opened: Vec<String>,
 }
 
 impl ProcessSymbols {
@@ -45,8 +46,8 @@ impl ProcessSymbols {
     fn open_next(&self) -> bool {
         let Some(name) = self.fallbacks.lock().unopened.pop() else { return false };
         // Outside the lock, because constructors of the library run here.
-        if let Ok(library) = self.executor.open_library(&name) {
-            self.fallbacks.lock().opened.push(library);
+        if self.executor.open_library(&name).is_ok() {
+            self.fallbacks.lock().opened.push(name);
         }
         true
     }
@@ -87,8 +88,8 @@ impl fmt::Debug for ProcessSymbols {
         // The lock is released before formatting, because the formatter may be code of the embedder.
         let (opened, unopened) = {
             let fallbacks = self.fallbacks.lock();
-            (format!("{:?}", fallbacks.opened), fallbacks.unopened.clone())
+            (fallbacks.opened.clone(), fallbacks.unopened.clone())
         };
-        write!(f, "process symbols, with {opened}, not yet {unopened:?}")
+        write!(f, "process symbols, with {opened:?}, not yet {unopened:?}")
     }
 }

@@ -12,6 +12,7 @@ mod handles;
 mod init_fini;
 mod lazy;
 mod lazy_failures;
+mod libraries;
 mod locate;
 mod opening;
 mod printed;
