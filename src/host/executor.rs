@@ -180,9 +180,9 @@ pub(crate) struct HandlerFunctions {
     pub(crate) on_exit: ExecutorAddr,
     /// `__cxa_thread_atexit`.
     pub(crate) thread_atexit: ExecutorAddr,
-    /// `at_quick_exit`.
+    /// `__cxa_at_quick_exit`.
     pub(crate) at_quick_exit: ExecutorAddr,
-    /// `pthread_atfork`.
+    /// `__register_atfork`.
     pub(crate) atfork: ExecutorAddr,
 }
 
