@@ -210,8 +210,14 @@ impl JitBuilder {
         });
         let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone());
         let stubs = StubManager::new(memory.clone());
-        let lazy = LazyReexports::with_executor(memory, stubs.clone(), self.lazy_failure_handler, executor.clone());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
+        let lazy = LazyReexports::with_executor(
+            memory,
+            stubs.clone(),
+            self.lazy_failure_handler,
+            executor.clone(),
+            Some(initializers.clone()),
+        );
         layer.add_plugin(initializers.clone());
         // Removals call managers newest first: see the header.
         session.register_manager(layer.clone());

@@ -139,13 +139,18 @@ impl InitFiniRegistry {
         Arc::new(InitFiniRegistry { inner, exit_hook })
     }
 
+    /// Whether any object of the session waits for its initialisers or is being initialised.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.inner.queue.is_finished()
+    }
+
     /// Runs the pending initialisers of everything that `dylib` links against and then its own. Waits for initialisers of these
     /// dylibs that run in other threads. Returns the number of functions called.
     ///
     /// This runs linked code, so the caller has the user's consent (H3). An exception or panic of an initialiser unwinds through
     /// this function.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
-        if self.inner.queue.is_finished() {
+        if !self.has_pending() {
             return 0;
         }
         dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
