@@ -76,6 +76,9 @@ impl Jit {
     }
 
     /// The dylib of the symbols of this process. Every other dylib has it last in its link order.
+    ///
+    /// Linked code holds addresses of these symbols. A library that the program opens itself must stay loaded as long as such
+    /// code may run; one that [`library`](JitBuilder::library) names does.
     pub fn process_dylib(&self) -> &JitDylib {
         &self.0.process
     }
