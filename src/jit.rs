@@ -76,6 +76,9 @@ impl Jit {
     }
 
     /// The dylib of the symbols of this process. Every other dylib has it last in its link order.
+    ///
+    /// Linked code holds addresses of these symbols. A library that the program opens itself must stay loaded as long as such
+    /// code may run; one that [`library`](JitBuilder::library) names does.
     pub fn process_dylib(&self) -> &JitDylib {
         &self.0.process
     }
@@ -154,6 +157,8 @@ impl Jit {
     /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     /// - The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers
     ///   when they are removed.
+    /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same goes for all objects that are
+    ///   then in its source and in the dylibs that this links against.
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
@@ -276,8 +281,12 @@ impl Jit {
     /// After its first call, a lazy name depends on the function, as code that refers to the function does. The dependency
     /// lasts as long as the tracker of the lazy name holds resources, whether or not that tracker was removed.
     ///
-    /// If the function is missing or cannot be linked, the [handler](JitBuilder::lazy_failure_handler) returns the address
-    /// at which the call continues.
+    /// The first call runs the initialisers that wait, on the calling thread, as a [lookup](Self::lookup_in) of the function
+    /// in `source` does. So an initialiser must not wait for another thread that makes a first call into its dylib. If one of
+    /// them throws an exception, the process aborts, because the caller of a lazy function expects none.
+    ///
+    /// If the function is missing, it cannot be linked, or its initialisers panic, the
+    /// [handler](JitBuilder::lazy_failure_handler) returns the address at which the call continues.
     ///
     /// # Errors
     /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.

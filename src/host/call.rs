@@ -324,12 +324,11 @@ macro_rules! up_to_twelve_arguments {
 up_to_twelve_arguments!("C");
 up_to_twelve_arguments!("C-unwind");
 
-/// Calls an initialiser or finaliser as the system's loader does: with the arguments and the environment of the running
-/// native program. Without such a program it passes empty vectors.
+/// Calls an initialiser or finaliser as the system's loader does: with the arguments of the running native program, or else of
+/// the process, and with the environment.
 pub(super) fn run_initializer(address: ExecutorAddr) {
-    type Initializer = extern "C-unwind" fn(c_int, *const *mut c_char, *const *mut c_char);
-    let empty: [*mut c_char; 1] = [std::ptr::null_mut()];
-    let (argc, argv, envp) = program::vectors().unwrap_or((0, empty.as_ptr(), empty.as_ptr()));
+    type Initializer = extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char);
+    let (argc, argv, envp) = program::vectors();
     // SAFETY: H1 - the object lists this address as an initialiser or finaliser, whose type the ABI prescribes. H2, H3 - the
     // registry of initialisers is the only caller of `Executor::run_initializer`: it keeps the memory alive, and runs
     // nothing before the user's consent.

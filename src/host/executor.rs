@@ -41,12 +41,12 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// Finds a symbol that the program or one of its loaded libraries exports.
     fn find_symbol(&self, name: &str) -> Option<ProcessSymbol>;
 
-    /// Opens a shared library by name or path. Constructors of the library run on the calling thread. Dropping the handle closes
-    /// the library.
+    /// Opens a shared library by name or path. Constructors of the library run on the calling thread. The library stays loaded
+    /// until the process ends, because linked code of any session may use it. Several threads may open one library.
     ///
     /// # Errors
     /// [`ErrorKind::File`](crate::ErrorKind::File) with the loader's error message.
-    fn open_library(&self, name: &str) -> Result<ExecutorHandle>;
+    fn open_library(&self, name: &str) -> Result<()>;
 
     /// All global and weak functions and variables of the program, sorted by name.
     ///
@@ -180,9 +180,9 @@ pub(crate) struct HandlerFunctions {
     pub(crate) on_exit: ExecutorAddr,
     /// `__cxa_thread_atexit`.
     pub(crate) thread_atexit: ExecutorAddr,
-    /// `at_quick_exit`.
+    /// `__cxa_at_quick_exit`.
     pub(crate) at_quick_exit: ExecutorAddr,
-    /// `pthread_atfork`.
+    /// `__register_atfork`.
     pub(crate) atfork: ExecutorAddr,
 }
 

@@ -7,7 +7,8 @@
 //! | linked code calls | handler is stored |
 //! |---|---|
 //! | `atexit`, `__cxa_atexit`, `on_exit` | in the object's scope (`exit_scopes.rs`, which also orders the calls) |
-//! | `pthread_atfork`, `at_quick_exit` | in the C library, under the address of the handle; removed when the scope is closed |
+//! | `pthread_atfork`, `__register_atfork` | in the C library, under the address of the handle; removed when the scope is closed |
+//! | `at_quick_exit`, `__cxa_at_quick_exit` | likewise |
 //! | `__cxa_thread_atexit` | in a list of the thread (`thread_exit_handlers.rs`) |
 
 use std::ffi::{c_int, c_void};
@@ -136,12 +137,13 @@ unsafe extern "C" fn capture_on_exit(
     unsafe { register(HandlerFunction::WithStatus(function), argument, dso_handle) }
 }
 
-/// The address that `pthread_atfork` of linked code calls.
+/// The address of the `__register_atfork` that linked code calls, and that its `pthread_atfork` calls.
 pub(super) fn atfork_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_atfork as *const () as u64)
 }
 
-/// `pthread_atfork` with the object's handle. The C library runs the handlers until the scope is closed.
+/// `int __register_atfork(prepare, parent, child, d)`: `pthread_atfork` with the object's handle. The C library runs the
+/// handlers until the scope is closed.
 ///
 /// # Safety
 /// As for [`capture_cxa_atexit`].
@@ -160,12 +162,13 @@ unsafe extern "C" fn capture_atfork(
     SCOPES.register_at_libc(number, handle, register)
 }
 
-/// The address that `at_quick_exit` of linked code calls.
+/// The address of the `__cxa_at_quick_exit` that linked code calls, and that its `at_quick_exit` calls.
 pub(super) fn at_quick_exit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_at_quick_exit as *const () as u64)
 }
 
-/// `at_quick_exit` with the object's handle. The C library runs the handler unless the scope is closed before.
+/// `int __cxa_at_quick_exit(f, d)`: `at_quick_exit` with the object's handle. The C library runs the handler unless the scope is
+/// closed before.
 ///
 /// # Safety
 /// As for [`capture_cxa_atexit`].

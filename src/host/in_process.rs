@@ -44,8 +44,8 @@ impl Executor for InProcess {
         process::find_symbol(name)
     }
 
-    fn open_library(&self, name: &str) -> Result<ExecutorHandle> {
-        Ok(Box::new(LoadedLibrary::open(name)?))
+    fn open_library(&self, name: &str) -> Result<()> {
+        LoadedLibrary::open(name).map(drop)
     }
 
     fn program_symbols(&self) -> Result<Vec<ProgramSymbol>> {
@@ -133,8 +133,6 @@ impl Executor for InProcess {
         stack_end::at_stack_end(body);
     }
 }
-
-impl ExecutorResource for LoadedLibrary {}
 
 impl ExecutorResource for DebuggerEntry {}
 

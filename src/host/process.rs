@@ -1,5 +1,9 @@
 //! Symbols of the process, and [`LoadedLibrary`]: a library that is opened so that linked code finds its symbols.
 //!
+//! Such a library stays loaded until the process ends. No other time is safe: code of a session that has ended may be held
+//! and call the library, a [`Function`](crate::Function) may point into the library without a pin, and the search of every
+//! session of the process finds its symbols.
+//!
 //! Symbols are found by the system's loader. A thread-local variable needs another way, because its address differs from thread
 //! to thread: it becomes a [`TlsIndex`] (`thread_locals.rs`).
 
@@ -11,7 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::host::thread_locals::{find_variable, prefer_static_offset};
 use crate::os::{self, SymbolKind};
 
-/// A shared library that is open, so that linked code finds its symbols. Dropping it closes the library.
+/// A shared library that was opened so that linked code finds its symbols. The library stays loaded until the process ends,
+/// also after this value is dropped.
 pub struct LoadedLibrary {
     name: String,
     _library: os::Library,

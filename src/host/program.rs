@@ -1,72 +1,105 @@
 //! [`ProgramStart`]: sets up the process for a native program: arguments, environment, program name and default signals.
 //!
 //! It exists while the program runs, one at a time. Dropping it restores the name and the signals.
+//!
+//! # Arguments and environment
+//! `main` and initialisers get pointers that C code may keep: in a native process they are valid until it ends. So the
+//! arguments are copied once for each program, and once for the process, and never freed. The environment is that of the C
+//! library at the time of the call, as the system's loader passes it; `setenv` may replace it later.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
 
 use crate::os;
-use crate::sync::StaticMutex;
+use crate::sync::{StaticCell, StaticMutex};
 
 /// `int main(int argc, char **argv, char **envp)`. A `main` with fewer parameters ignores the others.
 pub(super) type MainFunction = extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
-/// The environment of a running program. Dropped when the program has ended.
+/// The state of the process while a program runs. Dropped when the program has ended.
 pub(super) struct ProgramStart {
-    /// The arguments as bytes, because the program may write to them and even shorten them.
-    _strings: Vec<Vec<u8>>,
-    /// A pointer to each argument, then null.
-    argv: Vec<*mut c_char>,
+    arguments: Arguments,
     _name: Option<os::ProgramName>,
     _signals: os::DefaultSignals,
 }
 
-/// Number of arguments, address of `argv`, address of the environment.
-static VECTORS: StaticMutex<Option<(c_int, usize, usize)>> = StaticMutex::new(None);
+/// A copy of arguments that is never freed.
+#[derive(Clone, Copy)]
+struct Arguments {
+    argc: c_int,
+    /// Address of the pointers to each argument, then null.
+    argv: usize,
+}
+
+/// The arguments of the running program. `None` if no program runs.
+static RUNNING: StaticMutex<Option<Arguments>> = StaticMutex::new(None);
 
 impl ProgramStart {
     pub(super) fn new(arguments: &[CString]) -> ProgramStart {
-        let mut strings: Vec<Vec<u8>> =
-            arguments.iter().map(|argument| argument.to_bytes_with_nul().to_vec()).collect();
-        let mut argv: Vec<*mut c_char> = strings.iter_mut().map(|string| string.as_mut_ptr().cast()).collect();
-        argv.push(std::ptr::null_mut());
         // Leaked: the C library may print the name after the program has ended.
         let name = arguments.first().map(|name| &*Box::leak(name.clone().into_boxed_c_str()));
+        let arguments = Arguments::leak(arguments.iter().cloned());
         let start = ProgramStart {
-            _strings: strings,
-            argv,
+            arguments,
             _name: name.map(|name: &'static CStr| os::ProgramName::set(name)),
             _signals: os::DefaultSignals::set(),
         };
-        *VECTORS.lock() = Some((start.argc(), start.argv.as_ptr() as usize, os::environment() as usize));
+        *RUNNING.lock() = Some(arguments);
         start
     }
 
     /// Calls `main`, with `errno` zero as at the start of a process.
     pub(super) fn call(&mut self, main: MainFunction) -> c_int {
         os::clear_errno();
-        main(self.argc(), self.argv.as_mut_ptr(), os::environment())
-    }
-
-    fn argc(&self) -> c_int {
-        (self.argv.len() - 1) as c_int
+        let (argc, argv, envp) = self.arguments.vectors();
+        main(argc, argv, envp)
     }
 }
 
 impl Drop for ProgramStart {
     fn drop(&mut self) {
-        *VECTORS.lock() = None;
+        *RUNNING.lock() = None;
     }
 }
 
 impl fmt::Debug for ProgramStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a program's start with {} arguments", self.argc())
+        write!(f, "a program's start with {} arguments", self.arguments.argc)
     }
 }
 
-/// The arguments for initialisers of the running program: `argc`, `argv`, `envp`. `None` if no program runs.
-pub(super) fn vectors() -> Option<(c_int, *const *mut c_char, *const *mut c_char)> {
-    let vectors = *VECTORS.lock();
-    vectors.map(|(argc, argv, envp)| (argc, argv as *const *mut c_char, envp as *const *mut c_char))
+/// The arguments for initialisers and finalisers: `argc`, `argv`, `envp`. Without a running program they are those of the
+/// process.
+pub(super) fn vectors() -> (c_int, *mut *mut c_char, *mut *mut c_char) {
+    let running = *RUNNING.lock();
+    running.unwrap_or_else(Arguments::of_process).vectors()
+}
+
+impl Arguments {
+    /// The arguments of the process, which are copied at the first call.
+    fn of_process() -> Arguments {
+        static PROCESS: StaticCell<Arguments> = StaticCell::new();
+        // An argument has no null byte, because the kernel passes C strings.
+        let copy =
+            || Arguments::leak(std::env::args_os().filter_map(|argument| CString::new(argument.into_vec()).ok()));
+        *PROCESS.get_or_init(copy)
+    }
+
+    /// Copies the arguments into memory that is writable, because a program may write to its arguments.
+    fn leak(arguments: impl Iterator<Item = CString>) -> Arguments {
+        let mut argv: Vec<*mut c_char> = arguments.map(CString::into_raw).collect();
+        let argc = argv.len() as c_int;
+        argv.push(std::ptr::null_mut());
+        Arguments { argc, argv: argv.leak().as_mut_ptr().expose_provenance() }
+    }
+
+    /// The arguments with the current environment.
+    fn vectors(self) -> (c_int, *mut *mut c_char, *mut *mut c_char) {
+        // `clearenv` leaves no environment, but callers walk the list up to its null.
+        static NO_VARIABLES: usize = 0;
+        let environment = os::environment();
+        let envp = if environment.is_null() { (&raw const NO_VARIABLES).cast_mut().cast() } else { environment };
+        (self.argc, std::ptr::with_exposed_provenance_mut(self.argv), envp)
+    }
 }

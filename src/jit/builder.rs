@@ -116,7 +116,8 @@ impl JitBuilder {
     }
 
     /// Adds a shared library for symbols that the process does not have. `name` is a name or a path, as the system's loader
-    /// accepts it. Libraries are opened and searched in the order of these calls, when a symbol is first missing.
+    /// accepts it. Libraries are opened and searched in the order of these calls, when a symbol is first missing. An opened
+    /// library stays loaded until the process ends, because code that was linked against it may be held for so long.
     ///
     /// The loader runs the constructors of the library: name only libraries that you trust.
     pub fn library(mut self, name: &str) -> JitBuilder {
@@ -209,8 +210,14 @@ impl JitBuilder {
         });
         let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone());
         let stubs = StubManager::new(memory.clone());
-        let lazy = LazyReexports::with_executor(memory, stubs.clone(), self.lazy_failure_handler, executor.clone());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
+        let lazy = LazyReexports::with_executor(
+            memory,
+            stubs.clone(),
+            self.lazy_failure_handler,
+            executor.clone(),
+            Some(initializers.clone()),
+        );
         layer.add_plugin(initializers.clone());
         // Removals call managers newest first: see the header.
         session.register_manager(layer.clone());

@@ -12,6 +12,14 @@
 //!
 //! Each handler and finaliser runs once, whichever way the program ends. Nothing is removed here; the caller does that, for
 //! example in its observer at [`ProgramEvent::Finalized`].
+//!
+//! # Pins
+//! `exit` on one thread stops no other thread, so `main` and a finaliser may run when another thread reports the end.
+//!
+//! | thread | the pins of `main` and of the tracker |
+//! |---|---|
+//! | runs `main` | owns them; drops them in its last step: after `main`, or in an `exit` that never returns to `main` |
+//! | any other that calls `exit` | clones them before the first handler, and drops the clone after the last finaliser |
 
 use std::ffi::{CString, c_int};
 use std::fmt;
@@ -19,8 +27,8 @@ use std::fmt;
 use crate::base::{CodeHold, Name};
 use crate::error::Result;
 use crate::jit::inner::{Jit, not_found};
-use crate::session::{RequiredState, ResourceTracker, SymbolFlags, SymbolRequest};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::session::{Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, current_thread};
 
 /// A program of the objects under one tracker. Create it before the first object is linked, because it defines `exit`.
 ///
@@ -61,8 +69,10 @@ pub enum ProgramEvent {
         /// Whether `main` returned.
         has_returned: bool,
     },
-    /// Exit handlers and finalisers have run, and the program no longer pins its code. The process ends after this, unless
-    /// `main` returned.
+    /// Exit handlers and finalisers have run. The process ends after this, unless `main` returned.
+    ///
+    /// The program no longer pins its code, with one exception: if another thread than that of [`Program::run`] called
+    /// `exit`, `main` may still run, so its pin stays.
     Finalized,
 }
 
@@ -86,8 +96,9 @@ impl Program {
     /// 3. Runs exit handlers and finalisers of the objects under the tracker.
     ///
     /// If the program calls `exit`, handlers and finalisers run and the process ends: this call does not return. In either
-    /// case `observe` is called after each step, on the thread that did the step. An exception that the program does not
-    /// catch ends the process, as it does in a native program. One program runs at a time.
+    /// case `observe` is called after each step, on the thread that did the step. If another thread calls `exit`, `main` runs
+    /// on, and its code stays in memory. An exception that the program does not catch ends the process, as it does in a
+    /// native program. One program runs at a time.
     ///
     /// # Errors
     /// As [`Jit::lookup`], before anything has run.
@@ -106,13 +117,15 @@ impl Program {
         // In the tracker's dylib only: the process has a `main` of its own.
         let found = dylib.lookup(&[SymbolRequest::required(entry)], RequiredState::Ready)?.pop().ok_or_else(missing)?;
         let pin = found.symbol.as_ref().and_then(|symbol| self.jit.session().pin(symbol)).ok_or_else(missing)?;
-        let hold: Arc<dyn CodeHold> = Arc::new(pin);
+        // `main` may be under another tracker than the objects whose finalisers run.
+        let hold = Arc::new(Hold { main: pin, _tracker: self.tracker.watch().pin() });
         // A patched function that the program reaches stays in memory until this is dropped.
-        let call_entry = hold.enter_call();
+        let call_entry = hold.main.enter_call();
 
         let shutdown = Arc::new(Shutdown {
             jit: self.jit.clone(),
             tracker: self.tracker,
+            main_thread: current_thread(),
             hold: Mutex::new(Some(hold)),
             is_over: AtomicBool::new(false),
             observe: Mutex::new(Some(Box::new(observe))),
@@ -130,7 +143,7 @@ impl Program {
             let functions = self.jit.0.initializers.run_pending(&dylib);
             shutdown.report(ProgramEvent::Initialized { functions });
             // SAFETY: J1 - the caller promises that `entry`, which is at `found.address`, is a `main`. `Shutdown` owns the
-            // pin of its tracker. It drops the pin in its last step: after the call, or in an `exit` that never returns.
+            // pin of its tracker. Only this thread drops the pin: after the call, or in an `exit` that never returns.
             status = unsafe { program.call_main(found.address) };
             shutdown.run(Some(status), true);
         });
@@ -152,16 +165,30 @@ type EventCallback = Box<dyn FnMut(ProgramEvent) + Send>;
 struct Shutdown {
     jit: Jit,
     tracker: ResourceTracker,
-    /// Keeps the code of `main` in memory.
-    hold: Mutex<Option<Arc<dyn CodeHold>>>,
+    /// The thread that runs `main`.
+    main_thread: ThreadId,
+    /// `None` once the thread of `main` has ended the program.
+    hold: Mutex<Option<Arc<Hold>>>,
     is_over: AtomicBool,
     /// `None` while it runs.
     observe: Mutex<Option<EventCallback>>,
 }
 
+/// Keeps the program's code in memory.
+struct Hold {
+    main: Pin,
+    /// `None` if the tracker was reclaimed before the start.
+    _tracker: Option<Pin>,
+}
+
 impl Shutdown {
     fn run(&self, status: Option<c_int>, has_returned: bool) {
+        // On the thread of `main` nothing is cloned: if a finaliser calls `exit`, the outer call never drops its clone.
+        let is_main_thread = current_thread() == self.main_thread;
+        let held = if is_main_thread { None } else { self.hold.lock().clone() };
+        // After the clone: `is_over` is stored before the hold is taken, so from here on `held` holds the code.
         if self.is_over.load(Ordering::Acquire) {
+            self.release(is_main_thread);
             return;
         }
         self.report(ProgramEvent::Ended { status, has_returned });
@@ -169,11 +196,18 @@ impl Shutdown {
             self.jit.0.executor.set_exit_status(status);
         }
         self.jit.0.initializers.run_finalizers(self.tracker.key());
-        if !self.is_over.swap(true, Ordering::AcqRel) {
-            let hold = self.hold.lock().take();
-            drop(hold);
+        drop(held);
+        let was_over = self.is_over.swap(true, Ordering::AcqRel);
+        self.release(is_main_thread);
+        if !was_over {
             self.report(ProgramEvent::Finalized);
         }
+    }
+
+    /// Drops the hold, if this is the thread of `main`. On another thread that would free `main` while it runs.
+    fn release(&self, is_main_thread: bool) {
+        let hold = if is_main_thread { self.hold.lock().take() } else { None };
+        drop(hold);
     }
 
     /// Calls the observer, with no lock held. An event that another thread reports during the call is dropped.

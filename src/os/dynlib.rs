@@ -33,11 +33,12 @@ unsafe impl Sync for Library {}
 
 impl Library {
     /// Opens `path` and binds all its references. With `global`, later libraries and [`process_symbol`] find its symbols.
+    /// Then the loader never unloads the library: whoever found a symbol may use it at any time, and holds no handle.
     ///
     /// # Errors
     /// The loader's error message.
     pub(crate) fn open(path: &CStr, global: bool) -> Result<Library, String> {
-        let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        let scope = if global { libc::RTLD_GLOBAL | libc::RTLD_NODELETE } else { libc::RTLD_LOCAL };
         // SAFETY: O2 - `path` is a C string that outlives the call. The constructors of the library run here; the embedder
         // chose the library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };

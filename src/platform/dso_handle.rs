@@ -18,7 +18,9 @@ use crate::link::{Definition, LinkGraph, SymbolIndex};
 /// Returns the scope. `None` if the object refers to none of them.
 pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) -> Option<Box<dyn HandlerScope>> {
     let wanted = find_externals(graph, WANTED);
-    let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
+    let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit, rest @ ..] =
+        wanted;
+    let [register_atfork, cxa_at_quick_exit] = rest;
     if wanted.iter().all(Option::is_none) {
         return None;
     }
@@ -32,12 +34,19 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
         }
         None => graph.add_local("__dso_handle", block, 0),
     };
-    let capture = Definition::Absolute(functions.atexit.value());
-    if let Some(cxa_atexit) = cxa_atexit {
-        graph.define(cxa_atexit, capture);
-    }
-    for thread_atexit in [thread_atexit, thread_atexit_impl].into_iter().flatten() {
-        graph.define(thread_atexit, Definition::Absolute(functions.thread_atexit.value()));
+    // These get the handle from their caller. The C library's own functions would keep a handler that no scope knows, and call
+    // it after the code is freed.
+    let captures = [
+        (cxa_atexit, functions.atexit),
+        (thread_atexit, functions.thread_atexit),
+        (thread_atexit_impl, functions.thread_atexit),
+        (register_atfork, functions.atfork),
+        (cxa_at_quick_exit, functions.at_quick_exit),
+    ];
+    for (wanted, capture) in captures {
+        if let Some(wanted) = wanted {
+            graph.define(wanted, Definition::Absolute(capture.value()));
+        }
     }
     if let Some(atexit) = atexit {
         let cxa_atexit = cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", functions.atexit));
@@ -68,7 +77,7 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
 }
 
 /// The names that need a scope.
-const WANTED: [&str; 8] = [
+const WANTED: [&str; 10] = [
     "__dso_handle",
     "__cxa_atexit",
     "atexit",
@@ -77,6 +86,8 @@ const WANTED: [&str; 8] = [
     "__cxa_thread_atexit_impl",
     "pthread_atfork",
     "at_quick_exit",
+    "__register_atfork",
+    "__cxa_at_quick_exit",
 ];
 
 /// Finds the externals with these names in one pass.

@@ -5,6 +5,7 @@
 //! | `increment` | the own count rises; each dylib of the link order gets one more user, once | initialises |
 //! | `decrement`, not the last | the own count falls | – |
 //! | the last `decrement` | each dylib that it uses has one user less | finalises those without users, the dylib first |
+//! | an initialisation ends | `succeed` if it succeeded, else `undo_failed` | finalises if others have succeeded meanwhile |
 //! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it, and no other dylib |
 //!
 //! `dlclose` unloads, so it finalises the dependencies that lose their last user. The removal of a dylib does not:
@@ -26,6 +27,8 @@ pub(super) struct InitCounts {
 struct Counts {
     /// Calls of `increment` without a `decrement`.
     own: u32,
+    /// Whether one of the initialisations that are counted, or were since the count was zero, has succeeded.
+    has_succeeded: bool,
     /// Number of dylibs with a count that use this one. A dylib uses itself.
     users: u32,
     /// The dylibs that this one uses: dependencies first, itself last.
@@ -48,12 +51,10 @@ impl InitCounts {
         InitCounts { dylibs: Mutex::new(FxHashMap::default()) }
     }
 
-    /// Counts one more initialisation. `order` is everything that the dylib links against, then the dylib itself. Returns
-    /// whether the count was not zero before.
-    pub(super) fn increment(&self, dylib: u64, order: &[u64]) -> bool {
+    /// Counts one more initialisation. `order` is everything that the dylib links against, then the dylib itself.
+    pub(super) fn increment(&self, dylib: u64, order: &[u64]) {
         let mut dylibs = self.dylibs.lock();
         let counts = dylibs.entry(dylib).or_default();
-        let was_initialized = counts.own > 0;
         counts.own += 1;
         let before = std::mem::take(&mut counts.uses);
         let (known, new): (Vec<_>, Vec<_>) = order.iter().copied().partition(|used| before.contains(used));
@@ -63,7 +64,30 @@ impl InitCounts {
         for used in new {
             dylibs.entry(used).or_default().users += 1;
         }
-        was_initialized
+    }
+
+    /// Records that a counted initialisation has succeeded. Does nothing if the dylib is removed.
+    pub(super) fn succeed(&self, dylib: u64) {
+        if let Some(counts) = self.dylibs.lock().get_mut(&dylib).filter(|counts| counts.own > 0) {
+            counts.has_succeeded = true;
+        }
+    }
+
+    /// Undoes the count of an initialisation that has failed. Returns false and changes nothing if another initialisation has
+    /// succeeded: that one may be undone already, without finalisers, because the failed one was counted. Then the caller
+    /// undoes the failed one as if it had succeeded.
+    pub(super) fn undo_failed(&self, dylib: u64) -> bool {
+        let mut dylibs = self.dylibs.lock();
+        let Some(counts) = dylibs.get_mut(&dylib).filter(|counts| counts.own > 0) else { return true };
+        if counts.has_succeeded {
+            return false;
+        }
+        counts.own -= 1;
+        if counts.own == 0 {
+            // The caller finalises nothing: what was initialised before the failure stays initialised until it is removed.
+            release_uses(&mut dylibs, dylib);
+        }
+        true
     }
 
     /// The dylibs that a dylib uses, itself included. Empty if its count is zero.
@@ -79,7 +103,10 @@ impl InitCounts {
         };
         counts.own -= 1;
         match counts.own {
-            0 => Decrement::Unused(release_uses(&mut dylibs, dylib)),
+            0 => {
+                counts.has_succeeded = false;
+                Decrement::Unused(release_uses(&mut dylibs, dylib))
+            }
             _ => Decrement::StillInitialized,
         }
     }
@@ -97,7 +124,7 @@ impl InitCounts {
     pub(super) fn remove(&self, dylib: u64) {
         let mut dylibs = self.dylibs.lock();
         if let Some(counts) = dylibs.get_mut(&dylib) {
-            counts.own = 0;
+            (counts.own, counts.has_succeeded) = (0, false);
             // The caller does not finalise the unused dylibs: the removal of a dylib leaves the others as they are.
             release_uses(&mut dylibs, dylib);
         }
@@ -126,7 +153,9 @@ mod tests {
     #[test]
     fn a_dylib_with_two_users_is_unused_after_both_are_deinitialized() {
         let counts = InitCounts::new();
-        assert!(!counts.increment(1, &[0, 1]) && !counts.increment(2, &[0, 2]) && counts.increment(1, &[0, 1]));
+        [(1, &[0, 1]), (2, &[0, 2]), (1, &[0, 1])]
+            .into_iter()
+            .for_each(|(dylib, order)| counts.increment(dylib, order));
         assert_eq!(counts.decrement(1), Decrement::StillInitialized);
         assert_eq!(counts.decrement(1), Decrement::Unused(vec![1]));
         assert_eq!(counts.decrement(1), Decrement::NotInitialized);
@@ -142,6 +171,34 @@ mod tests {
         counts.increment(3, &[2, 3]);
         counts.decrement(3);
         assert_eq!(counts.decrement(3), Decrement::Unused(vec![3, 2, 1]));
+    }
+
+    /// Symptom: the finalisers of a dylib did not run, because it was undone while another initialisation was failing.
+    #[test]
+    fn a_success_that_was_undone_before_a_failure_is_finalised_with_the_failure() {
+        let counts = InitCounts::new();
+        // The first one fails later. The second one succeeds and is undone.
+        counts.increment(1, &[0, 1]);
+        counts.increment(1, &[0, 1]);
+        counts.succeed(1);
+        assert_eq!(counts.decrement(1), Decrement::StillInitialized);
+        assert!(!counts.undo_failed(1), "finalisers are pending");
+        assert_eq!(counts.decrement(1), Decrement::Unused(vec![1, 0]));
+        // A later failure alone leaves nothing to finalise.
+        counts.increment(1, &[0, 1]);
+        assert!(counts.undo_failed(1) && counts.undo_failed(1));
+        assert_eq!(counts.dylibs.lock().len(), 0);
+    }
+
+    #[test]
+    fn a_success_of_a_dylib_that_another_uses_does_not_count_after_it_is_undone() {
+        let counts = InitCounts::new();
+        counts.increment(2, &[1, 2]);
+        counts.increment(1, &[1]);
+        counts.succeed(1);
+        assert_eq!(counts.decrement(1), Decrement::Unused(vec![]), "the other dylib uses it");
+        counts.increment(1, &[1]);
+        assert!(counts.undo_failed(1));
     }
 
     #[test]

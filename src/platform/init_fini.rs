@@ -139,13 +139,18 @@ impl InitFiniRegistry {
         Arc::new(InitFiniRegistry { inner, exit_hook })
     }
 
+    /// Whether any object of the session waits for its initialisers or is being initialised.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.inner.queue.is_finished()
+    }
+
     /// Runs the pending initialisers of everything that `dylib` links against and then its own. Waits for initialisers of these
     /// dylibs that run in other threads. Returns the number of functions called.
     ///
     /// This runs linked code, so the caller has the user's consent (H3). An exception or panic of an initialiser unwinds through
     /// this function.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
-        if self.inner.queue.is_finished() {
+        if !self.has_pending() {
             return 0;
         }
         dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
@@ -176,8 +181,8 @@ impl InitFiniRegistry {
     pub(crate) fn begin_initialize(&self, dylib: &JitDylib) -> InitializeGuard<'_> {
         let order: Vec<_> = dependencies_first(dylib).iter().map(JitDylib::id).collect();
         self.inner.has_counts.store(true, Ordering::Relaxed);
-        let was_initialized = self.inner.counts.increment(dylib.id(), &order);
-        InitializeGuard { inner: &self.inner, dylib: dylib.id(), was_initialized, is_committed: false }
+        self.inner.counts.increment(dylib.id(), &order);
+        InitializeGuard { inner: &self.inner, dylib: dylib.id(), is_committed: false }
     }
 
     /// Undoes the count of one initialisation. If it was the last, runs the exit handlers and finalisers of the dylib, and of
@@ -202,25 +207,21 @@ impl InitFiniRegistry {
 pub(crate) struct InitializeGuard<'a> {
     inner: &'a RegistryInner,
     dylib: u64,
-    was_initialized: bool,
     is_committed: bool,
 }
 
 impl InitializeGuard<'_> {
     /// Keeps the count, because the dylib is initialised.
     pub(crate) fn commit(mut self) {
+        self.inner.counts.succeed(self.dylib);
         self.is_committed = true;
     }
 }
 
 impl Drop for InitializeGuard<'_> {
     fn drop(&mut self) {
-        match (self.is_committed, self.was_initialized) {
-            (true, _) => {}
-            // An earlier initialisation may have been undone meanwhile without finalisers, because this one was counted.
-            (false, true) => drop(self.inner.deinitialize(self.dylib)),
-            // Objects that were initialised before the failure stay initialised until they are removed.
-            (false, false) => drop(self.inner.counts.decrement(self.dylib)),
+        if !self.is_committed && !self.inner.counts.undo_failed(self.dylib) {
+            self.inner.deinitialize(self.dylib);
         }
     }
 }

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | while the tracker is live, or removed and pinned | links the function, adds the dependency, redirects the stub |
 //! | from a finaliser, while the tracker is reclaimed | the same; but a pin keeps the function until the entries are freed |
+//! | when the object of the function waits for its initialisers | runs them before it redirects the stub, as a lookup does |
 //! | when the session has ended, the name was removed, or the link fails | asks the embedder's handler (`lazy_failure.rs`) |
 //!
 //! Two threads that make the first call at the same time bind to the same function. A redirect by the embedder wins: a binding
@@ -31,6 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyTarget};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
+use crate::platform::init_fini::InitFiniRegistry;
 use crate::platform::stubs::{self, StubManager};
 use crate::session::{
     Alias, JitDylib, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolRef, SymbolRequest,
@@ -45,6 +47,8 @@ pub struct LazyReexports {
     stubs: Arc<StubManager>,
     on_failure: LazyFailureHandler,
     executor: Arc<dyn Executor>,
+    /// `None`: a first call runs no initialisers.
+    initializers: Option<Arc<InitFiniRegistry>>,
     ledger: MemoryLedger<EntryBlock>,
 }
 
@@ -73,6 +77,7 @@ struct Binding {
     /// Tracker of the lazy name.
     tracker: TrackerWatch,
     on_failure: LazyFailureHandler,
+    initializers: Option<Arc<InitFiniRegistry>>,
     /// Whether the binding is older than the session's first version of a patched function. Then a caller may have entered no
     /// record.
     precedes_versions: bool,
@@ -90,7 +95,8 @@ struct StubState {
 }
 
 impl LazyReexports {
-    /// Makes lazy re-exports with stubs of `stubs` and entries in `memory`. A call that cannot be bound aborts the process.
+    /// Makes lazy re-exports with stubs of `stubs` and entries in `memory`. A call that cannot be bound aborts the process. A
+    /// first call runs no initialisers: it knows no registry of them. Those of a [`Jit`](crate::Jit) do.
     #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn new(memory: Arc<dyn MemoryManager>, stubs: Arc<StubManager>) -> Arc<LazyReexports> {
         LazyReexports::with_handler(memory, stubs, LazyFailureHandler::default())
@@ -102,17 +108,19 @@ impl LazyReexports {
         stubs: Arc<StubManager>,
         on_failure: LazyFailureHandler,
     ) -> Arc<LazyReexports> {
-        LazyReexports::with_executor(memory, stubs, on_failure, Arc::new(InProcess))
+        LazyReexports::with_executor(memory, stubs, on_failure, Arc::new(InProcess), None)
     }
 
-    /// As [`with_handler`](Self::with_handler), for code that runs in the process behind `executor`.
+    /// As [`with_handler`](Self::with_handler), for code that runs in the process behind `executor`. A first call runs the
+    /// initialisers that wait in `initializers`.
     pub(crate) fn with_executor(
         memory: Arc<dyn MemoryManager>,
         stubs: Arc<StubManager>,
         on_failure: LazyFailureHandler,
         executor: Arc<dyn Executor>,
+        initializers: Option<Arc<InitFiniRegistry>>,
     ) -> Arc<LazyReexports> {
-        Arc::new(LazyReexports { memory, stubs, on_failure, executor, ledger: MemoryLedger::new() })
+        Arc::new(LazyReexports { memory, stubs, on_failure, executor, initializers, ledger: MemoryLedger::new() })
     }
 
     /// Defines names under a tracker for functions of `source`, including hidden ones. Each function is looked up at the first
@@ -133,6 +141,7 @@ impl LazyReexports {
                 alias: alias.clone(),
                 tracker: tracker.watch(),
                 on_failure: self.on_failure.clone(),
+                initializers: self.initializers.clone(),
                 precedes_versions: !tracker.dylib().is_call_entry_enabled(),
                 stub: Mutex::new(StubState::default()),
             })
@@ -225,6 +234,8 @@ impl Binding {
     fn bind(&self) -> Result<ExecutorAddr> {
         let requests = [SymbolRequest::required(&self.alias.aliasee)];
         loop {
+            // Read before the search, so that a failure on another thread during it counts as well.
+            let failures = self.initializers.as_ref().map(|initializers| initializers.failures());
             let found = self.source.lookup(&requests, RequiredState::Ready)?.pop();
             let found = found.ok_or_else(|| Error::other("a lookup lost its only result"))?;
             if seeded_bug!("stub_bound_ahead_of_the_dependency") {
@@ -239,12 +250,38 @@ impl Binding {
                 }
                 return Err(error);
             }
+            // Before the redirect, because after it other threads call the function.
+            if let Some(symbol) = &found.symbol
+                && !self.initialize(symbol, failures)?
+            {
+                continue;
+            }
             if self.precedes_versions && self.dylib.is_call_entry_enabled() {
                 // Before the call continues, because it may reach a version.
                 self.dylib.note_late_binding(self.tracker.clone());
             }
             self.redirect(found.address);
             return Ok(found.address);
+        }
+    }
+
+    /// Runs the initialisers that wait in the source and in what it links against, as a lookup of the function does. Returns
+    /// false if the function was removed meanwhile.
+    fn initialize(&self, function: &SymbolRef, failures: Option<usize>) -> Result<bool> {
+        let Some(initializers) = self.initializers.as_ref().filter(|initializers| initializers.has_pending()) else {
+            return Ok(true);
+        };
+        initializers.run_pending(&self.source);
+        // A removed object may have lost its initialisers before they ran. Its code must not run without them.
+        if !SymbolWatch::of(function).is_gone() {
+            return Ok(true);
+        }
+        match failures == Some(initializers.failures()) {
+            true => Ok(false),
+            false => {
+                let (symbol, dylib) = (self.alias.aliasee.to_string(), self.source.name().to_string());
+                Err(ErrorKind::InitializerFailed { symbol, dylib }.into())
+            }
         }
     }
 

@@ -1,26 +1,38 @@
 //! [`ProcessSymbols`]: a generator that defines symbols of the process and its libraries when a lookup misses them.
 //!
 //! Each symbol becomes an absolute definition of the dylib that the generator is attached to. Fallback libraries are opened one
-//! by one, when the process does not have a name, and stay open as long as the generator lives.
+//! by one, when the process does not have a name, and stay loaded until the process ends.
 
 use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, is_linker_defined};
 use crate::error::Result;
-use crate::host::{Executor, ExecutorHandle, ProcessSymbol};
+use crate::host::{Executor, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use crate::sync::{Arc, Mutex};
 
 /// Supplies the symbols of the process (ORC: `DynamicLibrarySearchGenerator`).
 pub struct ProcessSymbols {
     executor: Arc<dyn Executor>,
-    fallbacks: Mutex<Fallbacks>,
+    fallbacks: Fallbacks,
 }
 
+/// Libraries that are opened in order, each when a search has not found everything in the process.
+///
+/// Constructors of a library run on the thread that opens it. They may search, and a thread that waits for them may hold locks
+/// of the loader. So no thread waits here. A thread that needs a library which another thread is opening opens it too: the
+/// loader makes it wait until the library is complete.
 struct Fallbacks {
-    /// Libraries that are not opened yet, in reverse order.
-    unopened: Vec<String>,
-    opened: Vec<ExecutorHandle>,
+    state: Mutex<FallbackState>,
+}
+
+struct FallbackState {
+    names: Vec<String>,
+    /// Number of libraries, from the first, that are opened or cannot be opened. A library that is being opened is not counted,
+    /// so that a search which ran before it was complete is repeated.
+    tried: usize,
+    /// Names of the opened libraries.
+    opened: Vec<String>,
 }
 
 impl ProcessSymbols {
@@ -36,19 +48,7 @@ impl ProcessSymbols {
         fallbacks: impl IntoIterator<Item = String>,
         executor: Arc<dyn Executor>,
     ) -> ProcessSymbols {
-        let mut unopened: Vec<String> = fallbacks.into_iter().collect();
-        unopened.reverse();
-        ProcessSymbols { executor, fallbacks: Mutex::new(Fallbacks { unopened, opened: Vec::new() }) }
-    }
-
-    /// Opens the next fallback. Returns false if there is none.
-    fn open_next(&self) -> bool {
-        let Some(name) = self.fallbacks.lock().unopened.pop() else { return false };
-        // Outside the lock, because constructors of the library run here.
-        if let Ok(library) = self.executor.open_library(&name) {
-            self.fallbacks.lock().opened.push(library);
-        }
-        true
+        ProcessSymbols { executor, fallbacks: Fallbacks::new(fallbacks.into_iter().collect()) }
     }
 }
 
@@ -57,7 +57,7 @@ impl DefinitionGenerator for ProcessSymbols {
         // Linker-defined names, such as `_end`, describe the host program or one of its libraries, not linked code.
         let is_searched = |name: &&str| !is_linker_defined(name.as_bytes());
         let mut missing: Vec<&str> = missing.iter().map(|request| request.name).filter(is_searched).collect();
-        loop {
+        let search = || {
             let mut found = Vec::new();
             missing.retain(|name| {
                 let symbol = self.executor.find_symbol(name);
@@ -65,10 +65,50 @@ impl DefinitionGenerator for ProcessSymbols {
                 symbol.is_none()
             });
             dylib.define_absolute(found)?;
-            if missing.is_empty() || !self.open_next() {
+            Ok(missing.is_empty())
+        };
+        self.fallbacks.search(search, |name| self.executor.open_library(name).is_ok())
+    }
+}
+
+impl Fallbacks {
+    fn new(names: Vec<String>) -> Fallbacks {
+        Fallbacks { state: Mutex::new(FallbackState { names, tried: 0, opened: Vec::new() }) }
+    }
+
+    /// Calls `search` until it has found everything (`true`), or every library was tried before its last call. `open` opens a
+    /// library and says whether it could.
+    fn search(&self, mut search: impl FnMut() -> Result<bool>, open: impl Fn(&str) -> bool) -> Result<()> {
+        loop {
+            // Read before the search: it misses the symbols of a library that another thread completes meanwhile.
+            let tried = self.state.lock().tried;
+            if search()? || !self.advance(tried, &open) {
                 return Ok(());
             }
         }
+    }
+
+    /// Opens the library after the first `tried`, unless another thread has done so. Returns false if there is none.
+    fn advance(&self, tried: usize, open: impl Fn(&str) -> bool) -> bool {
+        let name = {
+            let state = self.state.lock();
+            if state.tried > tried {
+                return true;
+            }
+            state.names.get(tried).cloned()
+        };
+        let Some(name) = name else { return false };
+        // Outside the lock, because constructors of the library run here.
+        let is_opened = open(&name);
+        let mut state = self.state.lock();
+        // Another thread, or a search of a constructor, may have opened this library and further ones meanwhile.
+        if state.tried == tried {
+            state.tried += 1;
+            if is_opened {
+                state.opened.push(name);
+            }
+        }
+        true
     }
 }
 
@@ -86,9 +126,86 @@ impl fmt::Debug for ProcessSymbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The lock is released before formatting, because the formatter may be code of the embedder.
         let (opened, unopened) = {
-            let fallbacks = self.fallbacks.lock();
-            (format!("{:?}", fallbacks.opened), fallbacks.unopened.clone())
+            let state = self.fallbacks.state.lock();
+            (state.opened.clone(), state.names[state.tried..].to_vec())
         };
-        write!(f, "process symbols, with {opened}, not yet {unopened:?}")
+        write!(f, "process symbols, with {opened:?}, not yet {unopened:?}")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Barrier, mpsc};
+
+    use super::*;
+
+    /// Symptom: a search that ran while another thread opened the last library reported its symbols as missing.
+    #[test]
+    fn a_search_waits_for_a_library_that_another_thread_opens() {
+        let fallbacks = Fallbacks::new(vec!["library".to_string()]);
+        let (is_loaded, has_begun, may_end) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
+        let find = || Ok(is_loaded.load(Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let open = |_: &str| {
+                    has_begun.wait();
+                    may_end.wait();
+                    is_loaded.store(true, Ordering::SeqCst);
+                    true
+                };
+                fallbacks.search(find, open).unwrap();
+            });
+            has_begun.wait();
+            let is_found = AtomicBool::new(false);
+            let find_and_note = || {
+                is_found.store(is_loaded.load(Ordering::SeqCst), Ordering::SeqCst);
+                find()
+            };
+            // As the loader: the second call waits until the library is complete.
+            let open = |_: &str| {
+                may_end.wait();
+                while !is_loaded.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                true
+            };
+            fallbacks.search(find_and_note, open).unwrap();
+            let was_found = is_found.load(Ordering::SeqCst);
+            if !was_found {
+                may_end.wait();
+            }
+            assert!(was_found, "the search ended before the library was complete");
+        });
+        assert_eq!(fallbacks.state.lock().opened, ["library"]);
+    }
+
+    #[test]
+    fn a_constructor_of_a_library_may_search_and_libraries_are_opened_in_order() {
+        let fallbacks = Fallbacks::new(["first", "second", "absent", "third"].map(String::from).to_vec());
+        let (opened, depth) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        let is_complete = || Ok(opened.lock().contains(&"second".to_string()));
+        let open_plain = |name: &str| {
+            opened.lock().push(name.to_string());
+            name != "absent"
+        };
+        let open = |name: &str| {
+            // The first library searches for a symbol of the second one.
+            if depth.fetch_add(1, Ordering::SeqCst) == 0 {
+                fallbacks.search(is_complete, open_plain).unwrap();
+            }
+            open_plain(name)
+        };
+        fallbacks.search(|| Ok(false), open).unwrap();
+        assert_eq!(fallbacks.state.lock().opened, ["first", "second", "third"]);
+        assert_eq!(fallbacks.state.lock().tried, 4);
+    }
+
+    #[test]
+    fn nothing_is_opened_for_a_search_that_finds_everything() {
+        let fallbacks = Fallbacks::new(vec!["library".to_string()]);
+        let (sender, receiver) = mpsc::channel();
+        fallbacks.search(|| Ok(true), |name| sender.send(name.to_string()).is_ok()).unwrap();
+        assert!(receiver.try_recv().is_err());
     }
 }

@@ -131,12 +131,64 @@ fn objects_that_need_a_dso_handle_link_after_sessions_with_failed_links() {
 #[test]
 fn a_fork_after_the_removal_of_fork_handlers_calls_none_of_them() {
     own_process!();
-    let source = "
-        #include <pthread.h>
-        extern long calls;
-        static void handler(void) { calls++; }
-        long test(void) { return pthread_atfork(handler, handler, handler); }";
-    let (Some(object), Some(counter)) = (c(source), c("long calls; long count(void) { return calls; }")) else {
+    assert_fork_handlers_are_removed("pthread_atfork(handler, handler, handler)");
+}
+
+/// Symptom: objects with `pthread_atfork` of the C library's static part registered handlers that outlived their code.
+#[test]
+fn a_fork_after_the_removal_of_handlers_with_a_handle_calls_none_of_them() {
+    own_process!();
+    assert_fork_handlers_are_removed("__register_atfork(handler, handler, handler, &__dso_handle)");
+}
+
+#[test]
+fn a_quick_exit_after_the_removal_of_its_handlers_calls_none_of_them() {
+    own_process!();
+    let registrations = ["at_quick_exit(handler)", "__cxa_at_quick_exit(handler, &__dso_handle)"];
+    for registration in registrations {
+        let source = format!(
+            "extern char __dso_handle; extern int at_quick_exit(void (*)(void)); extern void record(long);
+             extern int __cxa_at_quick_exit(void (*)(void), void *);
+             static void handler(void) {{ record(1); }}
+             long test(void) {{ return {registration}; }}"
+        );
+        let Some(object) = c(&source) else { return };
+        let jit = crate::recorder::recording_jit();
+        let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+        assert_eq!(long(&jit, "test"), 0);
+        assert!(tracker.remove().unwrap().is_complete());
+        // SAFETY: the child runs only the handlers of `quick_exit` and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a function of the C library; see above. Freed code is filled with traps, so a call would end the child.
+            unsafe { quick_exit(0) };
+        }
+        assert_eq!(status_of(child), 0, "{registration}");
+    }
+}
+
+unsafe extern "C" {
+    fn quick_exit(status: libc::c_int) -> !;
+}
+
+/// Waits for the end of a child. Returns its status.
+fn status_of(child: libc::pid_t) -> i32 {
+    let mut status = -1;
+    // SAFETY: waits for the child. The kernel writes `status`.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status
+}
+
+/// Registers `handler` by an expression that is 0 on success. Forks before and after the removal of its object.
+fn assert_fork_handlers_are_removed(registration: &str) {
+    let source = format!(
+        "#include <pthread.h>
+         extern long calls; extern char __dso_handle;
+         extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
+         static void handler(void) {{ calls++; }}
+         long test(void) {{ return {registration}; }}"
+    );
+    let (Some(object), Some(counter)) = (c(&source), c("long calls; long count(void) { return calls; }")) else {
         return;
     };
     let jit = new_jit();
@@ -150,10 +202,7 @@ fn a_fork_after_the_removal_of_fork_handlers_calls_none_of_them() {
             // SAFETY: ends the child without running exit handlers.
             unsafe { libc::_exit(0) };
         }
-        let mut status = -1;
-        // SAFETY: waits for the child. The kernel writes `status`.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0, "the child exits normally");
+        assert_eq!(status_of(child), 0, "the child exits normally");
     };
     let before = long(&jit, "count");
     fork();

@@ -1,8 +1,9 @@
 //! Initialisers run once and in order before code is used. Finalisers run in exact reverse when the code is removed.
 
 use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
 
-use jittison::{Jit, ReclaimPolicy, ResourceTracker};
+use jittison::{Jit, Program, ReclaimPolicy, ResourceTracker};
 
 use crate::recorder::{install, push, recording_jit, take};
 use crate::support::*;
@@ -33,6 +34,54 @@ fn prioritised(base: i64) -> String {
         text += &function("destructor", priority, base + 50 + offset);
     }
     text
+}
+
+/// The C strings of a list that ends with null.
+fn strings(list: i64) -> Vec<CString> {
+    let list = list as *const *const c_char;
+    // SAFETY: the list and its strings are those that an initialiser got and kept. Nothing changes them during the test.
+    let string = |index| unsafe {
+        let pointer = list.add(index).read();
+        (!pointer.is_null()).then(|| CStr::from_ptr(pointer).to_owned())
+    };
+    (0..).map_while(string).collect()
+}
+
+#[test]
+fn initialisers_may_keep_their_arguments_and_their_environment() {
+    let source = "static int count; static char **arguments, **environment;
+         static void keep(int argc, char **argv, char **envp) {
+             count = argc; arguments = argv; environment = envp;
+         }
+         __attribute__((section(\".init_array\"), used)) static void (*entry)(int, char **, char **) = keep;
+         long kept_count(void) { return count; }
+         long kept_arguments(void) { return (long)arguments; }
+         long kept_environment(void) { return (long)environment; }";
+    let Some(object) = c(source) else { return };
+    let jit = new_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let count = long(&jit, "kept_count");
+    let arguments = strings(long(&jit, "kept_arguments"));
+    let expected: Vec<_> = std::env::args().map(|argument| CString::new(argument).unwrap()).collect();
+    assert_eq!((count as usize, &arguments), (expected.len(), &expected));
+    let environment = strings(long(&jit, "kept_environment"));
+    let has_path = |variable: &CString| variable.to_bytes().starts_with(b"PATH=");
+    assert_eq!(environment.iter().any(has_path), std::env::var_os("PATH").is_some());
+}
+
+#[test]
+fn arguments_of_a_program_stay_valid_after_it_has_ended() {
+    own_process!();
+    let source = "static char **kept; int main(int argc, char **argv) { kept = argv; return argc; }
+         long kept_arguments(void) { return (long)kept; }";
+    let Some(object) = c(source) else { return };
+    let jit = new_jit();
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let program = Program::new(&jit, &tracker).unwrap();
+    let arguments = [c"program".to_owned(), c"a long argument that is in a block of memory of its own".to_owned()];
+    // SAFETY: the object defines a `main` of C, and it may run.
+    assert_eq!(unsafe { program.run("main", &arguments, |_| {}) }.unwrap(), 2);
+    assert_eq!(strings(long(&jit, "kept_arguments")), arguments);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::error::Result;
-use jittison::session::{Alias, DefinitionGenerator, Event, Observer, SymbolFlags, SymbolRequest, SymbolState};
+use jittison::session::{
+    Alias, DefinitionGenerator, Event, Observer, SymbolFlags, SymbolRequest, SymbolState, Visibility,
+};
 use jittison::{Function, Jit, JitDylib, ResourceTracker};
 
 use crate::support::*;
@@ -46,6 +48,60 @@ fn the_first_call_links_the_function_and_keeps_its_arguments() {
     }
     assert_eq!(library.symbol_state("mix"), Some(SymbolState::Ready));
     assert_eq!(function::<extern "C" fn(i64) -> i64>(&jit, "lazy_twice").call(21), 42);
+}
+
+/// Symptom: the function ran before the constructors of its object.
+#[test]
+fn the_first_call_runs_initialisers_of_the_function_and_of_its_dependencies_before_the_function() {
+    let base = c("static long value; __attribute__((constructor)) static void set(void) { value = 7; }
+                  long base_value(void) { return value; }");
+    let code = c("extern long base_value(void); static long value;
+                  __attribute__((constructor)) static void set(void) { value = base_value() + 1; }
+                  long get(void) { return value; }");
+    let (Some(base), Some(code)) = (base, code) else { return };
+    let jit = new_jit();
+    let (lower, library) = (jit.create_dylib("lower").unwrap(), jit.create_dylib("library").unwrap());
+    library.set_link_order(&[(lower.clone(), Visibility::ExportedOnly)]);
+    let _objects = [add(&jit, &lower, "base.o", &base), add(&jit, &library, "code.o", &code)];
+    let names = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&names, &library, &[alias("lazy_get", "get")]).unwrap();
+    assert_eq!(long(&jit, "lazy_get"), 8);
+}
+
+#[test]
+fn no_thread_enters_a_lazy_function_before_its_initialisers_have_ended() {
+    let source = "extern void pause(void); static volatile long value;
+         __attribute__((constructor)) static void set(void) { pause(); value = 7; }
+         long get(void) { return value; }";
+    let Some(code) = c(source) else { return };
+    extern "C" fn pause() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    define_absolute(&library, "pause", pause as *const () as u64);
+    let _code = add(&jit, &library, "code.o", &code);
+    let names = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&names, &library, &[alias("lazy_get", "get")]).unwrap();
+    let get = function::<extern "C" fn() -> i64>(&jit, "lazy_get");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(get.call(), 7));
+        }
+    });
+}
+
+#[test]
+fn an_initialiser_may_make_the_first_call_of_a_lazy_function_of_its_object() {
+    let source = "extern long lazy_get(void); static long value = 3, seen;
+         __attribute__((constructor)) static void set(void) { seen = lazy_get(); value = 7; }
+         long get(void) { return value * 10 + seen; }";
+    let Some(code) = c(source) else { return };
+    let jit = new_jit();
+    let names = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&names, jit.main_dylib(), &[alias("lazy_get", "get")]).unwrap();
+    let _code = add(&jit, jit.main_dylib(), "code.o", &code);
+    assert_eq!(long(&jit, "lazy_get"), 70 + 30);
 }
 
 #[test]

@@ -227,6 +227,22 @@ fn without_a_handler_the_process_reports_that_the_session_has_ended_and_aborts()
 }
 
 #[test]
+fn a_lazy_function_whose_initialiser_panics_calls_the_handler() {
+    extern "C-unwind" fn panics() {
+        std::panic::panic_any(33_i64);
+    }
+    let source = "extern void panics(void); long twice(long x) { return 2 * x; }
+         __attribute__((constructor)) static void set(void) { panics(); }";
+    let Some(world) = World::of(source) else { return };
+    define_absolute(&world.library, "panics", panics as *const () as u64);
+    let twice = world.twice();
+    assert_eq!(twice.call(3), -3);
+    assert!(world.take_failures()[0].contains("panicked"));
+    assert_eq!(twice.call(3), -3, "the failed object has lost its names");
+    assert!(world.take_failures()[0].contains("twice"));
+}
+
+#[test]
 fn a_handler_that_returns_null_aborts_like_the_default_handler() {
     match abort_message(this_test!()) {
         None => call_removed_function(handler(|_| Some(ExecutorAddr::NULL))),

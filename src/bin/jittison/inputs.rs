@@ -31,7 +31,7 @@ pub struct Inputs {
     pub groups: Vec<Group>,
     /// The index of the group that the next argument goes to.
     current: usize,
-    /// Shared libraries that were named. They stay open as long as this lives.
+    /// Shared libraries that were named. They stay loaded until the process ends.
     pub libraries: Vec<LoadedLibrary>,
 }
 

@@ -15,25 +15,39 @@ impl SessionInner {
         dylib.close();
         let pending = dylib.clear();
         let is_empty = matches!(pending.as_deref(), Ok([]));
-        if let Some(waiting) = self.unlist(dylib, is_empty) {
-            let mut removed = self.removed_dylibs.lock();
-            removed.retain(|dylib| dylib.strong_count() > 0);
-            removed.push(Arc::downgrade(&waiting));
+        if !is_empty {
+            // Before it leaves the other list: at each moment one of the lists has a dylib that is not released.
+            self.list_removed(dylib.inner());
         }
+        self.unlist(dylib, is_empty);
         pending
     }
 
-    /// Removes a dylib from the list. If it `is_empty`, it is kept as a spare for the next dylib; otherwise it is returned.
-    fn unlist(&self, dylib: &JitDylib, is_empty: bool) -> Option<Arc<DylibInner>> {
+    /// The dylibs, and the removed ones whose resources are not all released. Each once.
+    fn unreleased_dylibs(&self) -> Vec<Arc<DylibInner>> {
+        let mut dylibs: Vec<_> = self.dylibs.lock().iter().cloned().collect();
+        // After the list of dylibs: a dylib that is removed between the two is in this list before it leaves that one.
+        let removed: Vec<_> = self.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
+        dylibs.extend(removed);
+        dylibs.sort_unstable_by_key(|dylib| dylib.id.number());
+        dylibs.dedup_by_key(|dylib| dylib.id.number());
+        dylibs
+    }
+
+    /// Adds a dylib to the list of removed dylibs, unless another removal of it has done so.
+    fn list_removed(&self, dylib: &Arc<DylibInner>) {
+        let mut removed = self.removed_dylibs.lock();
+        removed.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(dylib)));
+        removed.push(Arc::downgrade(dylib));
+    }
+
+    /// Removes a dylib from the list. If it `is_empty`, it is kept as a spare for the next dylib.
+    fn unlist(&self, dylib: &JitDylib, is_empty: bool) {
         let mut dylibs = self.dylibs.lock();
-        let removed = dylibs.remove(dylib.inner().id)?;
-        if !is_empty {
-            return Some(removed);
-        }
-        let dropped = dylibs.keep_spare(removed);
+        let Some(removed) = dylibs.remove(dylib.inner().id) else { return };
+        let dropped = if is_empty { dylibs.keep_spare(removed) } else { Some(removed) };
         drop(dylibs);
         drop(dropped);
-        None
     }
 
     pub(crate) fn end(self: &Arc<SessionInner>) -> Result<()> {
@@ -109,24 +123,57 @@ impl JitDylib {
 impl ExecutionSession {
     /// The [ids](JitDylib::id) of the dylibs, and of removed dylibs whose resources are not all released.
     pub(crate) fn unreleased_dylibs(&self) -> Vec<u64> {
-        let session = self.inner();
-        let mut ids: Vec<_> = session.dylibs.lock().iter().map(|dylib| dylib.id.number()).collect();
-        // After the list of dylibs: a dylib that is removed between the two moves from that list to this one.
-        let removed: Vec<_> = session.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
-        ids.extend(removed.iter().map(|dylib| dylib.id.number()));
-        ids
+        self.inner().unreleased_dylibs().iter().map(|dylib| dylib.id.number()).collect()
     }
 
     /// The removals that are not complete, the one that has waited longest first. Each ticket says what blocks it, since
     /// when, and how many bytes it holds. Nothing blocks a removal that is being reclaimed, or that waits for
     /// [`reclaim`](Self::reclaim).
     pub fn pending_removals(&self) -> Vec<Removal> {
-        let session = self.inner();
-        let mut dylibs: Vec<_> = session.dylibs.lock().iter().cloned().collect();
-        dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
+        let dylibs = self.inner().unreleased_dylibs();
         let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
         let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.state.is_removing()).collect();
         waiting.sort_by_cached_key(|core| (core.state.removed_since(), core.dylib().id.number(), core.serial));
         waiting.into_iter().map(Removal::new).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::thread;
+
+    use crate::base::{ExecutorAddr, Name};
+    use crate::session::{ExecutionSession, SymbolFlags};
+
+    const ROUNDS: u32 = if cfg!(miri) { 20 } else { 20_000 };
+
+    /// Symptom: for a moment of its removal, a dylib was in neither list, and counted as released.
+    #[test]
+    fn a_dylib_with_pinned_code_is_listed_once_at_each_moment_of_its_removal() {
+        let session = ExecutionSession::new();
+        let (pinned, is_done) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let dylib = session.create_dylib("pinned").unwrap();
+                    let symbol = (Name::new("symbol"), ExecutorAddr::new(8), SymbolFlags::EXPORTED);
+                    dylib.create_tracker().unwrap().define_absolute([symbol]).unwrap();
+                    dylib.lookup_address("symbol").unwrap();
+                    let (_, pin) = dylib.pin("symbol").unwrap();
+                    pinned.store(dylib.id(), Ordering::SeqCst);
+                    assert_eq!(session.remove_dylib(&dylib).unwrap().len(), 1);
+                    pinned.store(u64::MAX, Ordering::SeqCst);
+                    drop(pin);
+                }
+                is_done.store(true, Ordering::SeqCst);
+            });
+            while !is_done.load(Ordering::SeqCst) {
+                let before = pinned.load(Ordering::SeqCst);
+                let count = session.unreleased_dylibs().iter().filter(|id| **id == before).count();
+                let is_pinned = before != u64::MAX && pinned.load(Ordering::SeqCst) == before;
+                assert!(!is_pinned || count == 1, "the dylib is listed {count} times");
+            }
+        });
     }
 }
