@@ -1,5 +1,8 @@
 //! [`FarCode`]: a section of code some of whose references do not reach their targets.
 
+// Only the feature reads the fields.
+#![cfg_attr(not(feature = "range-extension"), allow(dead_code))]
+
 use std::ops::Range;
 
 use crate::arch::edge_kind::EdgeKind;

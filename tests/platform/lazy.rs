@@ -61,7 +61,7 @@ fn the_first_call_runs_initialisers_of_the_function_and_of_its_dependencies_befo
     let (Some(base), Some(code)) = (base, code) else { return };
     let jit = new_jit();
     let (lower, library) = (jit.create_dylib("lower").unwrap(), jit.create_dylib("library").unwrap());
-    library.set_link_order(&[(lower.clone(), Visibility::ExportedOnly)]);
+    library.set_link_order(&[(lower.clone(), Visibility::ExportedOnly)]).unwrap();
     let _objects = [add(&jit, &lower, "base.o", &base), add(&jit, &library, "code.o", &code)];
     let names = jit.main_dylib().create_tracker().unwrap();
     jit.lazy_reexport(&names, &library, &[alias("lazy_get", "get")]).unwrap();

@@ -31,7 +31,8 @@ pub(crate) trait SectionView {
     /// The bytes of the stub at an address.
     fn stub(&self, address: u64) -> Option<&[u8]>;
 
-    /// The bytes of the thunks from an address on.
+    /// The bytes of the thunks from an address on. Without the feature `range-extension` there are none.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     fn thunk(&self, address: u64) -> Option<&[u8]>;
 
     /// The GOT pair of a thread-local variable: module and offset.
