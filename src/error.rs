@@ -422,7 +422,8 @@ pub enum ErrorKind {
     Memory(#[source] MemoryFault),
     /// The dylib has no redirectable stub of this name. Nothing was done.
     ///
-    /// - *Cause*: the name is not that of a stub, or the tracker of the stub was removed.
+    /// - *Cause*: the name is not that of a stub, or the stub was freed with its tracker. `Jit::stub` refuses a stub
+    ///   already when its tracker was removed.
     /// - *Remedy*: create the stub with `create_stub`.
     #[error("dylib `{dylib}` has no redirectable stub `{symbol}`; nothing was done; create the stub first")]
     NoSuchStub {

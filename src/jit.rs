@@ -247,6 +247,7 @@ impl Jit {
     }
 
     /// Defines a stub under a tracker: a function that jumps to a target, which can be changed while threads call the stub.
+    /// The stub is freed with its tracker. It does not keep its target in memory.
     ///
     /// # Errors
     /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases no stub is made.

@@ -59,6 +59,7 @@ pub trait InFlight: Send + Any {
 }
 
 /// Memory of linked code. Dropping it frees it: drop it only when no thread runs the code and nothing points into it.
+/// The drop makes its frames unknown to the unwinder before it frees the code.
 ///
 /// A caller may hold locks of the session when it calls a method. So the methods answer from their own state and call
 /// nothing of the session. It is dropped with no lock held.
