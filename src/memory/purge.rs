@@ -16,7 +16,7 @@
 //! that two consecutive checks found free, so memory that a program frees and allocates in turns stays. It ends when
 //! there is no longer too much.
 //!
-//! Model: `loom_tests/loom_purge.rs`.
+//! `purge_thread.rs` says how the thread starts and ends. Model: `loom_tests/loom_purge.rs`.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::memory::free_space::RangeId;
 use crate::memory::manager::Released;
 use crate::memory::page_set::PageSet;
 use crate::memory::shard::Shard;
-use crate::memory::window::Window;
+use crate::memory::window::{PURGE_CHECK_BYTES, Window};
 use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
 
 /// The boundaries of the slabs of a pool, in pages from the start of the pool. Slabs open from the end of the pool, so
@@ -246,15 +246,19 @@ impl Window {
 
     /// Starts the purge thread of this window, unless it runs already.
     pub(crate) fn start_purge_thread(self: &Arc<Window>) {
-        let now = generation();
-        if self.purge_thread_generation.swap(now, Ordering::Relaxed) == now {
+        if !self.purge_thread.try_start(generation()) {
             return;
         }
         let window = Arc::downgrade(self);
         // If no thread can be started, the memory stays until the next attempt or the next request.
         if spawn_detached("jittison-memory".to_string(), move || purge_in_background(&window)).is_err() {
-            self.purge_thread_generation.store(0, Ordering::Relaxed);
+            self.purge_thread.start_failed();
         }
+    }
+
+    /// Whether so much memory of a shard was freed since the last check that another check is due.
+    fn is_much_freed(&self) -> bool {
+        self.shards.iter().any(|shard| shard.0.lock().freed_bytes > PURGE_CHECK_BYTES)
     }
 }
 
@@ -268,10 +272,10 @@ fn purge_in_background(window: &Weak<Window>) {
         let Some(window) = window.upgrade() else { return };
         let snapshot = window.free_snapshot();
         if !snapshot.is_too_much() {
-            window.purge_thread_generation.store(0, Ordering::Relaxed);
-            return;
-        }
-        if let Some(before) = &before {
+            if window.purge_thread.try_end(generation(), || window.is_much_freed()) {
+                return;
+            }
+        } else if let Some(before) = &before {
             window.purge(MIN_BACKGROUND_PAGES, Some(before));
         }
         before = Some(snapshot);
