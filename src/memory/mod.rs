@@ -91,6 +91,7 @@ mod page_set;
 mod placement;
 mod plan;
 mod purge;
+mod purge_scan;
 mod purge_thread;
 mod quarantine;
 mod report;
