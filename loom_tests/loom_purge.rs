@@ -1,9 +1,9 @@
 //! Model: a purge, which returns free pages to the kernel, races with allocating and freeing, and with another purge.
 //!
-//! Runs `src/memory/purge.rs` and `src/memory/window.rs`. No thread gets pages that a purge is about to clear. Allocated
-//! memory is zero where the plan asks for it. No memory is lost.
+//! Runs `src/memory/purge.rs`, `src/memory/window.rs` and `src/memory/purge_thread.rs`. No thread gets pages that a purge is about to clear. Allocated
+//! memory is zero where the plan asks for it. No memory is lost. Memory that is freed while the purge thread ends is seen.
 //!
-//! Seeded bug: `free_while_it_goes_back`.
+//! Seeded bugs: `free_while_it_goes_back`, `freed_memory_read_before_the_purge_thread_is_idle`.
 
 #![cfg(loom)]
 
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use jittison::base::SegmentKind;
 use jittison::memory::*;
+use loom::sync::Mutex;
 use loom::thread;
 use plain_memory::{Cells, PlainMapper};
 use support::explore;
@@ -73,5 +74,45 @@ fn two_purges_at_once() {
         let there = thread::spawn(move || other.release_free().bytes);
         let here = fixture.pool.release_free().bytes;
         (here + there.join().unwrap(), fixture.pool.statistics().resident_bytes)
+    });
+}
+
+/// A purge thread without memory, and the freed bytes that it has not seen.
+struct FreedBytes {
+    thread: PurgeThread,
+    unseen: Mutex<u64>,
+}
+
+impl FreedBytes {
+    /// What the purge thread does: it sees the freed bytes, finds little free memory, and ends.
+    fn run(&self) {
+        loop {
+            *self.unseen.lock().unwrap() = 0;
+            if self.thread.try_end(1, || *self.unseen.lock().unwrap() > 0) {
+                return;
+            }
+        }
+    }
+
+    /// Frees a byte, and runs the purge thread here if none runs.
+    fn free(&self) {
+        *self.unseen.lock().unwrap() += 1;
+        if !self.thread.is_running(1) && self.thread.try_start(1) {
+            self.run();
+        }
+    }
+}
+
+#[test]
+fn freeing_memory_versus_the_end_of_the_purge_thread() {
+    // The bytes that no purge thread has seen at the end.
+    explore("freeing_memory_versus_the_end_of_the_purge_thread", None, 4, [0], || {
+        let freed = Arc::new(FreedBytes { thread: PurgeThread::new(), unseen: Mutex::new(1) });
+        assert!(freed.thread.try_start(1));
+        let other = freed.clone();
+        let purge_thread = thread::spawn(move || other.run());
+        freed.free();
+        purge_thread.join().unwrap();
+        *freed.unseen.lock().unwrap()
     });
 }

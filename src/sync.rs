@@ -157,10 +157,6 @@ pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 pub(crate) type StaticForkMutex<T> = ForkMutex<T>;
 #[cfg(loom)]
 pub(crate) type StaticForkMutex<T> = StaticMutex<T>;
-#[cfg(not(loom))]
-pub(crate) type StaticForkGuard<'a, T> = ForkGuard<'a, T>;
-#[cfg(loom)]
-pub(crate) type StaticForkGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 
 /// Declares a static of the process, with a constant expression as its value. Under loom, each execution has its own.
 macro_rules! per_process {

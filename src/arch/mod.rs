@@ -203,12 +203,29 @@ impl Arch {
         }
     }
 
-    /// A stub: a jump to the address in a slot. Its address may serve as a function pointer. `distance` is the address
+    /// A stub that begins with a mark: a jump to the address in a slot. Its address may serve as a function pointer. `distance` is the address
     /// of the slot minus that of the stub.
     #[inline(always)]
     pub(crate) fn stub(self, distance: i32) -> [u8; STUB_SIZE] {
         match self {
             Arch::X86_64 => x86_64::code::stub(distance),
+        }
+    }
+
+    /// A stub without a mark: only direct branches may reach it where marks are enforced. `distance` is as for
+    /// [`stub`](Self::stub).
+    #[inline(always)]
+    pub(crate) fn plain_stub(self, distance: i32) -> [u8; PLAIN_STUB_SIZE] {
+        match self {
+            Arch::X86_64 => x86_64::code::plain_stub(distance),
+        }
+    }
+
+    /// Whether a property of an object, with its type and value, says that the object marks every entry that indirect
+    /// branches may reach.
+    pub(crate) fn is_mark_property(self, pr_type: u32, value: u32) -> bool {
+        match self {
+            Arch::X86_64 => (pr_type, value & 1) == (x86_64::FEATURE_1_AND, x86_64::FEATURE_1_IBT),
         }
     }
 
@@ -290,7 +307,14 @@ impl Arch {
         }
     }
 
-    /// Whether `stub` is the address of a stub whose slot holds `target`.
+    /// Whether a section of notes, whose notes are aligned to `align`, says that the object marks its entries.
+    pub(crate) fn notes_say_marked(self, notes: &[u8], align: u64) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::verify::notes_say_marked(notes, align),
+        }
+    }
+
+    /// Whether `stub` is the address of a stub whose slot holds `target`, in the form that suits the object.
     pub(crate) fn is_stub_for(self, section: &dyn SectionView, stub: u64, target: u64) -> bool {
         match self {
             Arch::X86_64 => x86_64::verify::is_stub_for(section, stub, target),
@@ -313,8 +337,10 @@ compile_error!("jittison runs linked code on x86-64 only");
 /// Bytes of a page. The kernel of x86-64 always has pages of this size. Kernels of other architectures may have larger ones;
 /// which size, a process learns only when it runs.
 pub(crate) const PAGE_SIZE: u64 = 4096;
-/// Bytes of a stub.
+/// Bytes of a stub that begins with a mark.
 pub(crate) const STUB_SIZE: usize = 16;
+/// Bytes of a stub without a mark.
+pub(crate) const PLAIN_STUB_SIZE: usize = 8;
 /// Bytes that a reference of four bytes reaches in each direction, and the end of the addresses that a signed one can
 /// hold. Code and what it refers to directly must be within this span.
 pub(crate) const REACH: u64 = 1 << 31;

@@ -2,7 +2,7 @@
 //!
 //! # Order
 //! 1. Each segment: copy each block that has contents, fill the gaps, apply the block's edges. Then write the stubs
-//!    (code) or the GOT slots (read-only data).
+//!    (code, `stubs.rs`) or the GOT slots (read-only data).
 //! 2. Large sections, which are in no segment, in the same way.
 //! 3. The image of the thread-local block, and the GOT entries of thread-local variables.
 //! 4. Thunks and slots of far references (`range_extension/`).
@@ -21,7 +21,7 @@
 //!
 //! Debug builds check the result byte by byte: `verify.rs`.
 
-use crate::arch::{Arch, EdgeKind, KindSet, STUB_SIZE, ThreadLocalEntry};
+use crate::arch::{Arch, EdgeKind, KindSet, ThreadLocalEntry};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, Role, SymbolIndex};
@@ -457,23 +457,6 @@ impl ResolvedLink<'_> {
         let (slots, _) = segment[start..].as_chunks_mut::<SLOT_SIZE>();
         for (symbol, slot) in self.tables.slots.iter().zip(slots) {
             *slot = self.address(*symbol).value().to_le_bytes();
-        }
-    }
-
-    /// Writes the stubs. Each jumps through its symbol's slot.
-    fn write_stubs(&self, segment: &mut [u8]) {
-        let (Some(block), Some(got), Some(address)) = (self.tables.stubs(), self.tables.got(), self.stubs) else {
-            return;
-        };
-        let got = self.graph.block_address(got, self.addresses);
-        let start = self.graph.blocks[block.index()].offset as usize;
-        let (stubs, _) = segment[start..].as_chunks_mut::<STUB_SIZE>();
-        let mut address = address;
-        for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
-            let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
-            // Code and read-only data are in one window, within which every address reaches every other.
-            *stub = self.graph.arch.stub(slot.distance_from(address) as i32);
-            address = address.offset(STUB_SIZE as u64);
         }
     }
 

@@ -45,6 +45,8 @@ pub struct LinkGraph {
     pub(crate) bytes: ObjectBuffer,
     /// The architecture of the object.
     pub(crate) arch: Arch,
+    /// Whether the object says that it marks the entries that indirect branches may reach ([`Arch::is_mark_property`]).
+    pub(crate) marks_entries: bool,
     pub(crate) blocks: RecycledVec<Block>,
     pub(crate) symbols: RecycledVec<GraphSymbol>,
     pub(crate) edges: RecycledVec<Edge>,
@@ -291,6 +293,7 @@ impl LinkGraph {
             name,
             bytes,
             arch,
+            marks_entries,
             blocks,
             symbols,
             edges,
@@ -308,7 +311,7 @@ impl LinkGraph {
             has_named_sections,
             requested_bounds,
         } = self;
-        (*name, *bytes, *arch) = (None, ObjectBuffer::default(), Arch::default());
+        (*name, *bytes, *arch, *marks_entries) = (None, ObjectBuffer::default(), Arch::default(), false);
         blocks.reset();
         symbols.reset();
         edges.reset();

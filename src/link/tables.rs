@@ -13,7 +13,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::arch::{KindSet, STUB_SIZE, ThreadLocalEntry};
+use crate::arch::{KindSet, PLAIN_STUB_SIZE, STUB_SIZE, ThreadLocalEntry};
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::range_extension::reservation::RangeExtension;
@@ -33,6 +33,8 @@ struct SymbolEntries {
 pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
+    /// Bytes of each stub; zero if there is none.
+    stub_size: u64,
     /// By symbol.
     by_symbol: RecycledVec<SymbolEntries>,
     /// By slot: its symbol.
@@ -71,8 +73,10 @@ impl Tables {
             graph.define(symbol, Definition::Block(got, 0));
         }
         if !self.stub_targets.is_empty() {
-            let size = (self.stub_targets.len() * STUB_SIZE) as u64;
-            self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, 16));
+            // A stub is aligned to its size, so that its jump lies in one cache line.
+            self.stub_size = if graph.marks_entries { STUB_SIZE } else { PLAIN_STUB_SIZE } as u64;
+            let (size, align) = (self.stub_targets.len() as u64 * self.stub_size, self.stub_size);
+            self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, align));
         }
         if may_be_far {
             self.range_extension = RangeExtension::reserve(graph);
@@ -99,13 +103,14 @@ impl Tables {
 
     /// Removes all entries and keeps the buffers, within limits.
     pub(crate) fn reset(&mut self) {
-        let Tables { got, stubs, by_symbol, slots, stub_targets, thread_locals, thread_locals_size, range_extension } =
-            self;
-        (*got, *stubs, *thread_locals_size) = (None, None, 0);
+        let Tables { got, stubs, stub_size, by_symbol, slots, stub_targets, .. } = self;
+        (*got, *stubs, *stub_size) = (None, None, 0);
         by_symbol.reset();
         slots.reset();
         stub_targets.reset();
-        (*thread_locals, *range_extension) = (FxHashMap::default(), RangeExtension::default());
+        let Tables { thread_locals, thread_locals_size, range_extension, .. } = self;
+        (*thread_locals, *thread_locals_size) = (FxHashMap::default(), 0);
+        *range_extension = RangeExtension::default();
     }
 
     /// The GOT, if the object needs one.
@@ -127,7 +132,12 @@ impl Tables {
     /// The offset of a symbol's stub in the block of stubs.
     pub(crate) fn stub(&self, symbol: SymbolIndex) -> Option<u64> {
         let number = self.by_symbol.get(symbol.index())?.stub;
-        (number != NONE).then_some(u64::from(number) * STUB_SIZE as u64)
+        (number != NONE).then_some(u64::from(number) * self.stub_size)
+    }
+
+    /// Bytes of each stub; zero if there is none.
+    pub(crate) fn stub_size(&self) -> u64 {
+        self.stub_size
     }
 
     /// The offset in the GOT of an entry of a thread-local variable.

@@ -39,8 +39,8 @@ mod object_view;
 #[cfg(test)]
 mod tests;
 
+use crate::arch::ThreadLocalEntry;
 use crate::arch::verify::{Mismatch, Relocation, SectionView};
-use crate::arch::{STUB_SIZE, ThreadLocalEntry};
 use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Role};
@@ -226,10 +226,10 @@ impl<'a> Verifier<'a> {
     fn check_stubs(&self, address: u64) -> Result<(), Mismatch> {
         let fields = self.fields(&[], &[], address);
         for (number, symbol) in (0..).zip(self.link.tables.stub_targets.iter()) {
-            let target = fields.symbol_address(symbol.0);
-            if !fields.is_stub_for(address + number * STUB_SIZE as u64, target) {
+            let (target, offset) = (fields.symbol_address(symbol.0), number * self.link.tables.stub_size());
+            if !fields.is_stub_for(address + offset, target) {
                 let expected = format!("a jump to {target:#x}");
-                return Err(Mismatch::new(number * STUB_SIZE as u64, "stub", "no jump to the target", expected));
+                return Err(Mismatch::new(offset, "stub", "no jump to the target", expected));
             }
         }
         Ok(())

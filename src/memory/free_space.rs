@@ -44,10 +44,12 @@
 //! - It never moves a range. So some space between ranges is lost: a few percent in a pool with many ranges, a quarter
 //!   in a pool with two thousand ranges of very different lengths.
 
+mod long_ranges;
 mod nodes;
 
 use std::num::NonZeroU32;
 
+pub(crate) use long_ranges::FreeRange;
 use nodes::{NONE, Node, Nodes};
 
 /// Bits of mantissa in a size class.
@@ -91,6 +93,9 @@ pub(crate) struct FreeSpace {
     granules: u32,
     free_granules: u32,
     free_ranges: usize,
+    /// How many ranges [`long_ranges`](Self::long_ranges) has visited.
+    #[cfg(test)]
+    visited_ranges: std::cell::Cell<usize>,
 }
 
 /// How many low bits of a length its size class drops.
@@ -133,6 +138,8 @@ impl FreeSpace {
             granules: 0,
             free_granules: 0,
             free_ranges: 0,
+            #[cfg(test)]
+            visited_ranges: std::cell::Cell::default(),
         }
     }
 
@@ -222,20 +229,6 @@ impl FreeSpace {
         (node.offset, node.granules) = (at, granules);
         node.mark_used();
         RangeId::of(index)
-    }
-
-    /// The free ranges of at least `granules`: index, offset, length.
-    pub(crate) fn long_ranges(&self, granules: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        let mut next = self.occupied_from(bin_of(granules));
-        let bins = std::iter::from_fn(move || {
-            let bin = next?;
-            next = self.occupied_from(bin + 1);
-            Some(bin)
-        });
-        let ranges = bins.flat_map(|bin| self.bin(bin)).map(|index| (index, self.node(index)));
-        ranges
-            .filter(move |(_, node)| node.granules >= granules)
-            .map(|(index, node)| (index, node.offset, node.granules))
     }
 
     /// Prefetches the node of a range that is freed soon.

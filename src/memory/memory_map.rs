@@ -233,15 +233,16 @@ impl PoolMap {
             if range.is_live || range.resident_bytes == 0 || range.resident_bytes == range.size {
                 pieces.push(*range);
             } else {
-                self.split_by_residency(range, slab.end(), &mut pieces);
+                self.split_by_residency(range, slab, &mut pieces);
             }
         }
         pieces
     }
 
-    /// Splits a free range, up to `end`, into resident and other pieces.
-    fn split_by_residency(&self, range: &MemoryRange, end: ExecutorAddr, pieces: &mut Vec<MemoryRange>) {
-        let end = range.end().min(end);
+    /// Splits the part of a free range in a slab into resident and other pieces. Only that part: a split from the start
+    /// of the range on, for each slab, would cost the square of the number of slabs.
+    fn split_by_residency(&self, range: &MemoryRange, slab: &SlabMap, pieces: &mut Vec<MemoryRange>) {
+        let (start, end) = (range.start.max(slab.start), range.end().min(slab.end()));
         let mut push = |from: ExecutorAddr, to: ExecutorAddr, is_resident: bool| {
             if from < to {
                 let size = to.value() - from.value();
@@ -253,8 +254,8 @@ impl PoolMap {
                 });
             }
         };
-        let mut next = range.start;
-        let first = self.resident.partition_point(|(start, size)| start.offset(*size) <= range.start);
+        let mut next = start;
+        let first = self.resident.partition_point(|(from, size)| from.offset(*size) <= start);
         for (start, size) in self.resident[first..].iter().take_while(|(start, _)| *start < end) {
             push(next, (*start).max(next), false);
             push((*start).max(next), start.offset(*size).min(end), true);
@@ -283,5 +284,51 @@ impl SlabMap {
     /// The first byte after it.
     pub fn end(&self) -> ExecutorAddr {
         self.start.offset(self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_a_slab_are_those_in_it_however_many_slabs_a_free_range_spans() {
+        const SLAB: u64 = 2 << 20;
+        const RUNS: u64 = 16;
+        let at = ExecutorAddr::new;
+        let slab = |index: u64| SlabMap {
+            start: at(index * SLAB),
+            size: SLAB,
+            shard: 0,
+            live_bytes: 0,
+            free_bytes: SLAB,
+            resident_bytes: SLAB / 2,
+            fragmented_bytes: SLAB / 2,
+            returnable_bytes: SLAB / 2,
+            largest_free: SLAB,
+            allocations: 0,
+        };
+        let (count, run) = (20, SLAB / RUNS / 2);
+        let range = MemoryRange {
+            start: at(0),
+            size: count * SLAB,
+            is_live: false,
+            resident_bytes: count * SLAB / 2,
+            tenant: None,
+        };
+        let pool = PoolMap {
+            pool: SegmentKind::Data,
+            start: at(0),
+            size: count * SLAB,
+            slabs: (0..count).map(slab).collect(),
+            ranges: vec![range],
+            resident: (0..count * RUNS).map(|index| (at(index * 2 * run), run)).collect(),
+        };
+        for slab in &pool.slabs {
+            let pieces = pool.pieces_in(slab);
+            assert_eq!(pieces.len() as u64, 2 * RUNS, "a resident piece and another one for each run");
+            assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end()), (slab.start, slab.end()));
+            assert!(pieces.windows(2).all(|pair| pair[0].end() == pair[1].start));
+        }
     }
 }

@@ -91,6 +91,8 @@ mod page_set;
 mod placement;
 mod plan;
 mod purge;
+mod purge_scan;
+mod purge_thread;
 mod quarantine;
 mod report;
 mod shard;
@@ -122,6 +124,8 @@ pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap
 pub use offline::OfflineMemory;
 pub use options::{OnFull, SlabPoolOptions};
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
+#[cfg(loom)]
+pub use purge_thread::PurgeThread;
 pub(crate) use quarantine::QuarantineManager;
 #[cfg(feature = "unstable")]
 pub use single_mapper::SingleMapper;

@@ -1,7 +1,7 @@
 //! [`OfflineMemory`]: memory for links that never run, at addresses that the caller chooses.
 //!
 //! Use it to inspect linked bytes: to test a relocation at the limits of its range, or to link for addresses where this
-//! process has nothing mapped. The bytes are on the heap.
+//! process has nothing mapped. The bytes are in private memory of this process, outside of any window.
 //!
 //! Each allocation follows the previous one: code, constants, data, large sections, each aligned as the plan requests.
 //! No address is reused, so an address means one thing as long as the memory lives.
@@ -15,6 +15,7 @@ use crate::memory::frame::Frame;
 use crate::memory::manager::MemoryManager;
 use crate::memory::plan::{LargeRequest, SegmentPlan};
 use crate::memory::statistics::{MemoryStatistics, MemoryUsage};
+use crate::os::PrivatePages;
 use crate::sync::{Arc, MappedU64, Mutex, Rank};
 
 /// Code memory that nothing can run.
@@ -44,31 +45,21 @@ impl MemoryManager for OfflineMemory {
             let problem = "a link in offline memory gets at most 1 GiB";
             return Err(MemoryFault::BadPlan { pool, size: plan.requested_bytes(), align: 1, problem }.into());
         }
-        let mut state = self.state.lock();
-        let mut next = state.next;
-        let mut addresses = [ExecutorAddr::NULL; 3];
-        for pool in SegmentKind::ALL {
-            let segment = plan.segment(pool);
-            let start = align_up(next, segment.align.max(GRANULE))
-                .filter(|_| segment.align.is_power_of_two() || segment.align == 0);
-            let end = start.and_then(|start| start.checked_add(segment.size));
-            let (Some(start), Some(end)) = (start, end) else {
-                let problem = "the alignment is not a power of two, or the address space ends before the segment";
-                let (size, align) = (segment.size, segment.align);
-                return Err(MemoryFault::BadPlan { pool: pool.name(), size, align, problem }.into());
-            };
-            addresses[pool.index()] = ExecutorAddr::new(start);
-            next = end;
-        }
-        // The caller decides where this memory is, so large sections follow the segments.
-        let large = allocate_large(plan, &mut next)?;
-        state.next = next;
-        state.allocations += 1;
+        let (addresses, large_addresses) = self.place(plan)?;
+        let segments = [
+            ZeroedBytes::new(plan.segments[0].size)?,
+            ZeroedBytes::new(plan.segments[1].size)?,
+            ZeroedBytes::new(plan.segments[2].size)?,
+        ];
+        let requests = plan.large_sections.iter().zip(large_addresses);
+        let large = requests.map(|(request, address)| Ok((address, ZeroedBytes::new(request.size)?)));
+        let large = large.collect::<Result<LargeBuffers>>()?;
         let size = plan.requested_bytes() + plan.large_sections.iter().map(|request| request.size).sum::<u64>();
+        let sizes = SegmentKind::ALL.map(|pool| plan.segment(pool).size);
+        let mut state = self.state.lock();
+        state.allocations += 1;
         state.live_bytes += size;
         drop(state);
-        let segments = SegmentKind::ALL.map(|pool| vec![0; plan.segment(pool).size as usize]);
-        let sizes = SegmentKind::ALL.map(|pool| plan.segment(pool).size);
         Ok(Box::new(OfflineAllocation { state: self.state.clone(), addresses, segments, large, sizes, size }))
     }
 
@@ -87,11 +78,38 @@ impl MemoryManager for OfflineMemory {
     }
 }
 
-/// The address and the bytes of each large section.
-type LargeBuffers = Vec<(ExecutorAddr, Vec<u8>)>;
+impl OfflineMemory {
+    /// The addresses of the segments and of the large sections of a plan. Later plans get other addresses, even if the
+    /// bytes of this one cannot be allocated.
+    fn place(&self, plan: &SegmentPlan) -> Result<([ExecutorAddr; 3], Vec<ExecutorAddr>)> {
+        let mut state = self.state.lock();
+        let mut next = state.next;
+        let mut addresses = [ExecutorAddr::NULL; 3];
+        for pool in SegmentKind::ALL {
+            let segment = plan.segment(pool);
+            let start = align_up(next, segment.align.max(GRANULE))
+                .filter(|_| segment.align.is_power_of_two() || segment.align == 0);
+            let end = start.and_then(|start| start.checked_add(segment.size));
+            let (Some(start), Some(end)) = (start, end) else {
+                let problem = "the alignment is not a power of two, or the address space ends before the segment";
+                let (size, align) = (segment.size, segment.align);
+                return Err(MemoryFault::BadPlan { pool: pool.name(), size, align, problem }.into());
+            };
+            addresses[pool.index()] = ExecutorAddr::new(start);
+            next = end;
+        }
+        // The caller decides where this memory is, so large sections follow the segments.
+        let large = place_large(plan, &mut next)?;
+        state.next = next;
+        Ok((addresses, large))
+    }
+}
 
-fn allocate_large(plan: &SegmentPlan, next: &mut u64) -> Result<LargeBuffers> {
-    let allocate = |request: &LargeRequest| {
+/// The address and the bytes of each large section.
+type LargeBuffers = Vec<(ExecutorAddr, ZeroedBytes)>;
+
+fn place_large(plan: &SegmentPlan, next: &mut u64) -> Result<Vec<ExecutorAddr>> {
+    let place = |request: &LargeRequest| {
         let (size, align) = (request.size, request.align.max(1));
         let start = if align.is_power_of_two() && size <= MAX_BYTES { align_up(*next, align) } else { None };
         let end = start.and_then(|start| start.checked_add(size));
@@ -101,16 +119,52 @@ fn allocate_large(plan: &SegmentPlan, next: &mut u64) -> Result<LargeBuffers> {
             return Err(MemoryFault::BadPlan { pool: "large-section", size, align, problem }.into());
         };
         *next = end;
-        Ok((ExecutorAddr::new(start), vec![0; size as usize]))
+        Ok(ExecutorAddr::new(start))
     };
-    plan.large_sections.iter().map(allocate).collect()
+    plan.large_sections.iter().map(place).collect()
+}
+
+/// Bytes that are zero until they are written. An object chooses their number, so a lack of memory is an error and does
+/// not end the process.
+enum ZeroedBytes {
+    Heap(Vec<u8>),
+    /// Many bytes, of which the first so many count. The kernel backs only the pages that are written.
+    Mapped(PrivatePages, usize),
+}
+
+impl ZeroedBytes {
+    fn new(size: u64) -> Result<ZeroedBytes> {
+        let refused = |problem: String| MemoryFault::Refused { step: format!("allocating {size} bytes"), problem };
+        let length = usize::try_from(size).map_err(|problem| refused(problem.to_string()))?;
+        if length >= MAPPED_SIZE {
+            let pages = PrivatePages::map(length, 1).map_err(|problem| refused(problem.to_string()))?;
+            return Ok(ZeroedBytes::Mapped(pages, length));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|problem| refused(problem.to_string()))?;
+        bytes.resize(length, 0);
+        Ok(ZeroedBytes::Heap(bytes))
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            ZeroedBytes::Heap(bytes) => bytes,
+            ZeroedBytes::Mapped(pages, length) => &mut pages.bytes()[..*length],
+        }
+    }
+}
+
+impl Default for ZeroedBytes {
+    fn default() -> ZeroedBytes {
+        ZeroedBytes::Heap(Vec::new())
+    }
 }
 
 /// An allocation, in flight and finalized.
 struct OfflineAllocation {
     state: Arc<Mutex<State>>,
     addresses: [ExecutorAddr; 3],
-    segments: [Vec<u8>; 3],
+    segments: [ZeroedBytes; 3],
     large: LargeBuffers,
     sizes: [u64; 3],
     size: u64,
@@ -122,7 +176,7 @@ impl InFlight for OfflineAllocation {
     }
 
     fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
-        &mut self.segments[pool.index()]
+        self.segments[pool.index()].bytes()
     }
 
     fn large_section_address(&self, index: usize) -> ExecutorAddr {
@@ -130,13 +184,13 @@ impl InFlight for OfflineAllocation {
     }
 
     fn large_section(&mut self, index: usize) -> &mut [u8] {
-        self.large.get_mut(index).map_or(&mut [], |(_, bytes)| bytes)
+        self.large.get_mut(index).map_or(&mut [], |(_, bytes)| bytes.bytes())
     }
 
     /// Ignores the frames: no unwinder walks code that never runs. Frees the bytes and keeps the addresses.
     fn finalize(mut self: Box<Self>, _: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.segments = Default::default();
-        self.large.iter_mut().for_each(|(_, bytes)| *bytes = Vec::new());
+        self.large.iter_mut().for_each(|(_, bytes)| *bytes = ZeroedBytes::default());
         Ok(self)
     }
 }
@@ -171,6 +225,9 @@ impl Drop for OfflineAllocation {
 
 /// Segments start at multiples of so many bytes.
 const GRANULE: u64 = 16;
+
+/// So many bytes are a mapping of their own.
+const MAPPED_SIZE: usize = 1 << 20;
 
 /// The greatest number of bytes that one link may request.
 const MAX_BYTES: u64 = 1 << 30;

@@ -6,7 +6,7 @@
 //!
 //! | step | under | effect |
 //! |---|---|---|
-//! | 1. reserve | the lock of the shard | the free ranges become used ranges that the purge owns (M1) |
+//! | 1. reserve (`purge_scan.rs`) | the lock of the shard | the free ranges become used ranges that the purge owns (M1) |
 //! | 2. purge | `growth` only | the system calls; the pages are zero after them |
 //! | 3. free | the lock of the shard | the ranges are free again, and the pages leave the set of used pages |
 //!
@@ -16,62 +16,19 @@
 //! that two consecutive checks found free, so memory that a program frees and allocates in turns stays. It ends when
 //! there is no longer too much.
 //!
-//! Model: `loom_tests/loom_purge.rs`.
+//! `purge_thread.rs` says how the thread starts and ends. Model: `loom_tests/loom_purge.rs`.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use crate::arch::PAGE_SIZE;
 use crate::base::{MemoryEvent, SegmentKind};
 use crate::memory::fork_guard::{before_writing, generation, is_past_forks, wait_for_forks};
-use crate::memory::free_space::RangeId;
 use crate::memory::manager::Released;
 use crate::memory::page_set::PageSet;
+use crate::memory::purge_scan::{PurgeRange, PurgeScan, PurgeScope, SlabGrid};
 use crate::memory::shard::Shard;
-use crate::memory::window::Window;
+use crate::memory::window::{PURGE_CHECK_BYTES, Window};
 use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
-
-/// The boundaries of the slabs of a pool, in pages from the start of the pool. Slabs open from the end of the pool, so
-/// the boundaries are counted from there.
-#[derive(Clone, Copy)]
-struct SlabGrid {
-    slab: u32,
-    /// The first boundary. No entire slab lies below it.
-    first: u32,
-}
-
-impl SlabGrid {
-    fn new(pool_size: u64, slab_size: u64) -> SlabGrid {
-        SlabGrid { slab: (slab_size / PAGE_SIZE) as u32, first: (pool_size % slab_size / PAGE_SIZE) as u32 }
-    }
-
-    /// The last boundary at or before `page`, or the start of the pool.
-    fn before(self, page: u32) -> u32 {
-        page.checked_sub(self.first).map_or(0, |above| self.first + above / self.slab * self.slab)
-    }
-
-    /// The first boundary at or after `page`.
-    fn after(self, page: u32) -> u32 {
-        self.first + page.saturating_sub(self.first).next_multiple_of(self.slab)
-    }
-
-    /// The entire slabs in a run of pages.
-    fn entire(self, pages: &Range<u32>) -> Range<u32> {
-        let start = self.after(pages.start);
-        start..self.before(pages.end).max(start)
-    }
-
-    fn count_entire(self, pages: &Range<u32>) -> usize {
-        self.entire(pages).len() / self.slab as usize
-    }
-}
-
-/// Pages that a purge has reserved, so that they are not handed out.
-struct PurgeRange {
-    pool: SegmentKind,
-    id: RangeId,
-    pages: Range<u32>,
-}
 
 /// The free pages of a window at one check.
 #[derive(Default)]
@@ -106,13 +63,16 @@ impl Window {
     fn purge(&self, min_pages: u32, before: Option<&FreeSnapshot>) -> Released {
         before_writing();
         let mut released = Released::default();
+        let grids = SegmentKind::ALL.map(|pool| self.may_purge(pool).then(|| self.slab_grid(pool)));
         for (index, shard) in self.shards.iter().enumerate() {
             let before = before.map(|before| &before.free[index]);
+            let counts = shard.0.lock().spaces.each_ref().map(|space| space.free.free_ranges());
+            let mut scan = PurgeScan::new(PurgeScope { min_pages, grids, before }, counts);
             // Bounded, because other threads may free as fast as this one purges.
             for _ in 0..MAX_BATCHES {
                 // A link that needs a slab waits for one batch at most. Then it looks for free memory again.
                 let growth = self.growth.lock();
-                let ranges = self.reserve_for_purge(&mut shard.0.lock(), min_pages, before);
+                let ranges = scan.next_batch(&mut shard.0.lock());
                 if ranges.is_empty() {
                     break;
                 }
@@ -151,43 +111,6 @@ impl Window {
             self.close_slabs(&mut self.growth.lock(), &mut deferred.events);
         }
         released
-    }
-
-    /// Step 1: reserves used pages of free ranges, one batch at a time.
-    fn reserve_for_purge(&self, shard: &mut Shard, min_pages: u32, before: Option<&[PageSet; 3]>) -> Vec<PurgeRange> {
-        let mut ranges = Vec::new();
-        let slab = (self.slab_size / PAGE_SIZE) as u32;
-        let only_slabs = min_pages == slab;
-        let mut pages_left = MAX_BATCH_PAGES.max(slab);
-        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
-            let space = &mut shard.spaces[pool.index()];
-            let granules_per_page = space.granules_per_page;
-            let grid = self.slab_grid(pool);
-            let to_purge = |(index, offset, granules)| {
-                let full = space.full_pages(offset, granules);
-                let full = if only_slabs { grid.entire(&full) } else { full };
-                let mut pages = space.pages.extent_in(full, before.map(|before| &before[pool.index()]))?;
-                if only_slabs {
-                    pages = grid.before(pages.start)..grid.after(pages.end);
-                }
-                // A batch that is full ends where a slab ends: a slab in two batches would count in neither of them.
-                let last = pages.start + pages_left;
-                if pages.end > last {
-                    pages.end = grid.before(last).max(pages.start);
-                }
-                pages_left -= pages.len() as u32;
-                (!pages.is_empty()).then_some((index, pages))
-            };
-            let long_ranges = space.free.long_ranges(min_pages.saturating_mul(granules_per_page));
-            let found: Vec<_> = long_ranges.filter_map(to_purge).take(MAX_BATCH_RANGES).collect();
-            for (index, pages) in found {
-                let granules = pages.len() as u32 * granules_per_page;
-                let id = space.free.carve(index, pages.start * granules_per_page, granules);
-                space.purging += granules;
-                ranges.push(PurgeRange { pool, id, pages });
-            }
-        }
-        ranges
     }
 
     /// Step 2: the system calls. Returns the indices of the ranges that the kernel refused.
@@ -246,15 +169,19 @@ impl Window {
 
     /// Starts the purge thread of this window, unless it runs already.
     pub(crate) fn start_purge_thread(self: &Arc<Window>) {
-        let now = generation();
-        if self.purge_thread_generation.swap(now, Ordering::Relaxed) == now {
+        if !self.purge_thread.try_start(generation()) {
             return;
         }
         let window = Arc::downgrade(self);
         // If no thread can be started, the memory stays until the next attempt or the next request.
         if spawn_detached("jittison-memory".to_string(), move || purge_in_background(&window)).is_err() {
-            self.purge_thread_generation.store(0, Ordering::Relaxed);
+            self.purge_thread.start_failed();
         }
+    }
+
+    /// Whether so much memory of a shard was freed since the last check that another check is due.
+    fn is_much_freed(&self) -> bool {
+        self.shards.iter().any(|shard| shard.0.lock().freed_bytes > PURGE_CHECK_BYTES)
     }
 }
 
@@ -268,10 +195,10 @@ fn purge_in_background(window: &Weak<Window>) {
         let Some(window) = window.upgrade() else { return };
         let snapshot = window.free_snapshot();
         if !snapshot.is_too_much() {
-            window.purge_thread_generation.store(0, Ordering::Relaxed);
-            return;
-        }
-        if let Some(before) = &before {
+            if window.purge_thread.try_end(generation(), || window.is_much_freed()) {
+                return;
+            }
+        } else if let Some(before) = &before {
             window.purge(MIN_BACKGROUND_PAGES, Some(before));
         }
         before = Some(snapshot);
@@ -288,8 +215,4 @@ const RETAINED_DIVISOR: u64 = 8;
 /// faults when it is used again.
 const MIN_BACKGROUND_PAGES: u32 = 16;
 
-/// The greatest number of pages of a batch. No thread can allocate them while they are reserved.
-const MAX_BATCH_PAGES: u32 = 1024;
-/// The greatest number of ranges of a batch in each pool.
-const MAX_BATCH_RANGES: usize = 64;
 const MAX_BATCHES: usize = 100_000;

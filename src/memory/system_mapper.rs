@@ -13,7 +13,8 @@
 //! - If the probe succeeds, the window was too large. The mapper returns the error, and the pool asks for a smaller
 //!   window.
 //!
-//! The process remembers the mode that worked, and why the better modes failed.
+//! Each window tries the modes from the first one on. A refusal counts for one window only, because its cause may pass:
+//! too many open files, too little memory.
 
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper;
@@ -24,7 +25,7 @@ use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::single_mapper;
 #[cfg(doc)]
 use crate::memory::single_mapper::SingleMapper;
-use crate::sync::{Arc, StaticForkGuard, StaticForkMutex};
+use crate::sync::Arc;
 
 /// Maps windows of this process in the best mode that the system allows. [`MappedWindow::description`] names the mode,
 /// and why the better modes failed.
@@ -41,31 +42,19 @@ enum MappingMode {
     Single,
 }
 
-/// The reasons why the first modes of [`MODES`] fail in this process, one for each mode.
-static FAILED_MODES: StaticForkMutex<Vec<String>> = StaticForkMutex::new(Vec::new());
-
-/// Locks [`FAILED_MODES`]. The caller holds the lock for a copy or a store only, never while it maps: a child that
-/// another thread forks meanwhile would wait for the lock for ever.
-fn failed_modes() -> StaticForkGuard<'static, Vec<String>> {
-    FAILED_MODES.lock()
-}
-
 impl MemoryMapper for SystemMapper {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let mut failed = failed_modes().clone();
-        while let Some(mode) = MODES.get(failed.len()) {
-            match self.map_in_mode(*mode, layout, placement, &remark(&failed)) {
-                Ok(window) => {
-                    *failed_modes() = failed;
-                    return Ok(window);
-                }
-                Err(fault) => match self.probe(*mode) {
+        // Never kept for the next window: one window without file descriptors would downgrade all later ones.
+        let mut failed = Vec::new();
+        for mode in MODES {
+            match self.map_in_mode(mode, layout, placement, &remark(&failed)) {
+                Ok(window) => return Ok(window),
+                Err(fault) => match self.probe(mode) {
                     Ok(()) => return Err(fault),
                     Err(reason) => failed.push(format!("{}: {}", mode.name(), step_and_problem(&reason))),
                 },
             }
         }
-        // This result is not remembered: a cause that prevents all modes may be temporary.
         Err(MemoryFault::Refused {
             step: "every way of mapping code memory".to_string(),
             problem: format!("{}. {ADVICE}", failed.join("; ")),

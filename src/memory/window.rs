@@ -26,8 +26,9 @@ use crate::memory::layout::{PoolRange, WindowLayout, granule_size, reserved_byte
 use crate::memory::mapper::MappedWindow;
 use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
+use crate::memory::purge_thread::PurgeThread;
 use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
-use crate::sync::{Arc, AtomicBool, AtomicU64, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
+use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -53,10 +54,7 @@ pub(crate) struct Window {
     low_groups: Option<Arc<GroupCounts>>,
     /// As in [`PoolShared`].
     pub(crate) returned_bytes: Arc<MappedU64>,
-    /// The fork generation in which the running purge thread was started; zero if there is none. In a forked child the
-    /// generation differs if the process has shared windows. So the child does not take the thread of its parent for its
-    /// own.
-    pub(crate) purge_thread_generation: AtomicU64,
+    pub(crate) purge_thread: PurgeThread,
     pub(crate) sink: EventSink,
     /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is
     /// unmapped.
@@ -125,7 +123,7 @@ impl Window {
             groups: (options.on_full == OnFull::OpenAnother || is_low).then(GroupCounts::new),
             low_groups: is_low.then(|| shared.low_groups.clone()),
             returned_bytes: shared.returned_bytes.clone(),
-            purge_thread_generation: AtomicU64::new(0),
+            purge_thread: PurgeThread::new(),
             sink: shared.sink.clone(),
             is_reported: AtomicBool::new(false),
         }
@@ -417,11 +415,7 @@ impl Window {
             self.budget.release(reserved_bytes(spans));
         }
         self.group_counts().for_each(|groups| groups.remove(plan.group));
-        // A load first: a read-only word stays in the caches of all processors.
-        if freed_bytes > PURGE_CHECK_BYTES
-            && self.returns_memory
-            && self.purge_thread_generation.load(Ordering::Relaxed) != generation()
-        {
+        if freed_bytes > PURGE_CHECK_BYTES && self.returns_memory && !self.purge_thread.is_running(generation()) {
             self.start_purge_thread();
         }
     }
@@ -527,4 +521,4 @@ pub(crate) fn only_span(pool: SegmentKind, span: &PoolSpan) -> [PoolSpan; 3] {
 const TRAP: u8 = Arch::NATIVE.trap();
 
 /// After so many freed bytes of a shard, a thread checks whether pages should return to the kernel.
-const PURGE_CHECK_BYTES: u64 = 8 << 20;
+pub(crate) const PURGE_CHECK_BYTES: u64 = 8 << 20;

@@ -110,13 +110,11 @@ impl Windows {
 
     /// The same. The caller delivers `events` when it holds no lock.
     fn allocate_recording(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
-        if !self.options.is_pooled {
-            return self.allocate_unpooled(plan, events);
-        }
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
-            // Held until the allocation is counted or has failed: a window may be mapped meanwhile.
-            let _claim = plan.low.then(|| self.claim_low(plan.group));
-            return self.allocate_from_others(plan, Placement::Low2GiB, events);
+            return self.allocate_low(plan, events);
+        }
+        if !self.options.is_pooled {
+            return self.allocate_unpooled(plan, self.options.placement, events);
         }
         if self.has_others.load(Ordering::Relaxed)
             && !self.first.window.contains_group(plan.group)
@@ -129,6 +127,18 @@ impl Windows {
                 self.allocate_from_others(plan, self.options.placement, events)
             }
             result => result,
+        }
+    }
+
+    /// Allocates below 2 GiB, where the first window is not.
+    #[cold]
+    fn allocate_low(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+        // Held until the allocation is counted or has failed: a window may be mapped meanwhile.
+        let _claim = plan.low.then(|| self.claim_low(plan.group));
+        if self.options.is_pooled {
+            self.allocate_from_others(plan, Placement::Low2GiB, events)
+        } else {
+            self.allocate_unpooled(plan, Placement::Low2GiB, events)
         }
     }
 
@@ -186,9 +196,13 @@ impl Windows {
     }
 
     /// Allocates from a new window of its own, as small as possible.
-    fn allocate_unpooled(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    fn allocate_unpooled(
+        &self,
+        plan: &SegmentPlan,
+        placement: Placement,
+        events: &mut EventBuf,
+    ) -> Result<Box<SlabAllocation>> {
         let window_size = smallest_for(plan);
-        let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
         let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.shared)?);
         let allocation = allocate_from_new(&window, plan, events)?;

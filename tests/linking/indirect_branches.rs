@@ -38,17 +38,68 @@ fn target_of_stub(stub: u64) -> u64 {
     u64::from_le_bytes(read(jump.ip_rel_memory_address(), 8).try_into().unwrap())
 }
 
-#[test]
-fn stubs_for_functions_out_of_reach_begin_with_endbr64() {
-    let source = format!(".text\n.globl pointer\npointer: endbr64; lea far@PLT(%rip), %rax; ret{STACK}");
-    let Some(object) = asm(&source) else { return };
+/// The note with which compilers say that the functions of an object begin with `endbr64`, and another property before it.
+/// `value` is that of `GNU_PROPERTY_X86_FEATURE_1_AND`.
+fn property_note(value: u32) -> String {
+    format!(
+        "\n.section .note.gnu.property,\"a\",@note\n.balign 8\n.long 4, 32, 5\n.asciz \"GNU\"
+        .long 0xc0008002, 4, 1, 0\n.long 0xc0000002, 4, {value}, 0\n"
+    )
+}
+
+/// Whether the stubs of an object with this note begin with `endbr64`, and the distance from stub to stub.
+fn form_of_stubs(note: &str) -> Option<(bool, u64)> {
+    let source = format!(
+        ".text\n.globl first, second\nfirst: endbr64; lea far@PLT(%rip), %rax; ret
+        second: endbr64; lea farther@PLT(%rip), %rax; ret{note}{STACK}"
+    );
+    let object = asm(&source)?;
     let jit = new_jit();
     // Far below any window.
     define_absolute(jit.main_dylib(), "far", 0x1000);
+    define_absolute(jit.main_dylib(), "farther", 0x2000);
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
-    let stub = long(&jit, "pointer") as u64;
-    assert_endbr(stub, "stub");
-    assert_eq!(target_of_stub(stub), 0x1000);
+    let stubs = ["first", "second"].map(|name| long(&jit, name) as u64);
+    assert_eq!(stubs.map(target_of_stub), [0x1000, 0x2000]);
+    let has_marks = [code_at(stubs[0]), code_at(stubs[1])].map(|code| code[0].code() == Code::Endbr64);
+    assert_eq!(has_marks[0], has_marks[1]);
+    Some((has_marks[0], stubs[0].abs_diff(stubs[1])))
+}
+
+#[test]
+fn stubs_of_an_object_that_marks_its_functions_begin_with_endbr64() {
+    for value in [1, 3] {
+        let Some(form) = form_of_stubs(&property_note(value)) else { return };
+        assert_eq!(form, (true, 16));
+    }
+}
+
+/// An indirect branch must not reach the functions of such an object either.
+#[test]
+fn stubs_of_an_object_without_marks_are_the_jump_alone() {
+    // No note; shadow stacks alone; a note of another owner; a note that is cut off.
+    let notes = [
+        "".to_string(),
+        property_note(2),
+        property_note(3).replace("GNU", "GNV"),
+        "\n.section .note.gnu.property,\"a\",@note\n.balign 8\n.long 4, 32, 5\n".to_string(),
+    ];
+    for note in notes {
+        let Some(form) = form_of_stubs(&note) else { return };
+        assert_eq!(form, (false, 8), "{note}");
+    }
+}
+
+#[test]
+fn functions_of_compilers_have_stubs_with_and_without_endbr64() {
+    for (flags, stub_size) in [("-fcf-protection=none", 8), ("-fcf-protection=full", 16)] {
+        let source = "extern int first(void), second(void), third(void); int test(void) { return first() + second() + third(); }";
+        let Some(object) = gcc(&["-O2", "-fPIC", flags], source) else { return };
+        let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
+        let graph = planned.graph();
+        let stubs = graph.blocks().find(|(id, _)| graph.block_name(*id) == ".plt").unwrap().1;
+        assert_eq!((stubs.size, stubs.align), (3 * stub_size, stub_size), "{flags}");
+    }
 }
 
 #[test]

@@ -22,14 +22,15 @@ fn describe(mapper: &dyn MemoryMapper) -> Result<&'static str, String> {
         .map_err(|fault| fault.to_string())
 }
 
-fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
+/// Sets the soft limit of a resource.
+pub fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: lowers a limit of this process, which is this test's own.
     assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
 }
 
 /// Bytes of address space that the process has mapped.
-fn mapped_bytes() -> u64 {
+pub fn mapped_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096
 }
@@ -108,6 +109,29 @@ fn without_any_file_code_runs_and_the_report_says_exceptions_cannot_cross_it() {
     assert_eq!(long(&jit, "test"), 7);
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
+}
+
+/// One window without descriptors made the process map all later windows in a worse mode.
+#[test]
+fn a_shortage_of_descriptors_downgrades_only_the_windows_that_are_mapped_meanwhile() {
+    own_process!();
+    let Some(objects) = throwing() else { return };
+    let mapper = SystemMapper { fork_policy: ForkPolicy::Snapshot };
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes to `limits` only.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits) }, 0);
+    let set_descriptors = |count| {
+        let changed = libc::rlimit { rlim_cur: count, ..limits };
+        // SAFETY: changes a limit of this process, which is this test's own.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &changed) }, 0);
+    };
+    set_descriptors(0);
+    let meanwhile = describe(&mapper).unwrap();
+    set_descriptors(limits.rlim_cur);
+    assert!(meanwhile.starts_with("mapped once") && meanwhile.contains("Too many open files"), "{meanwhile}");
+    let later = describe(&mapper).unwrap();
+    assert_eq!(later, "mapped twice, the running view from a read-only descriptor");
+    assert_works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
 }
 
 /// Forbids this process to make writable pages executable later (`PR_SET_MDWE`, Linux 6.3). Returns false and skips the test if

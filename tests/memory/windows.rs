@@ -311,6 +311,31 @@ fn a_group_no_longer_lies_low_once_its_low_allocations_are_freed() {
     }
 }
 
+/// Code below 2 GiB may refer to the rest of its group by 32-bit addresses, also without pooling.
+#[test]
+fn without_pooling_a_group_lies_low_as_long_as_it_has_a_low_allocation() {
+    for on_full in [OnFull::Refuse, OnFull::OpenAnother] {
+        let memory = SlabPool::new(SlabPoolOptions { is_pooled: false, on_full, ..Default::default() }).unwrap();
+        let low = make(&memory, &SegmentPlan { low: true, ..of_group(5, 64) });
+        assert!(is_low(&memory, 5) && !is_low(&memory, 6) && !is_low(&memory, 0));
+        drop(low);
+        assert!(!is_low(&memory, 5), "{on_full:?}");
+        assert!(memory.allocate(&SegmentPlan { low: true, ..of_group(5, 1 << 40) }).is_err());
+        assert!(!is_low(&memory, 5), "a refused allocation does not count");
+    }
+}
+
+#[test]
+fn without_pooling_a_32_bit_address_reaches_the_other_objects_of_its_dylib() {
+    let user = ".globl test\ntest: movl at(%rip), %eax\nret\n.data\nat: .long number\n";
+    let [Some(user), Some(number)] = [asm(user), c("long number = 1;")] else { return };
+    let jit = Jit::builder().pooled(false).build().unwrap();
+    // The lookup links the user first, and then what it refers to.
+    let _trackers =
+        [("user.o", &user), ("number.o", &number)].map(|(name, bytes)| add(&jit, jit.main_dylib(), name, bytes));
+    assert_eq!(long(&jit, "test") as u64, jit.address_of(jit.main_dylib(), "number").unwrap().value());
+}
+
 #[test]
 fn a_refused_low_allocation_leaves_its_group_where_it_is() {
     let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();

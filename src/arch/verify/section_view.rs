@@ -28,6 +28,9 @@ pub(crate) trait SectionView {
     /// The word at an address of the GOT.
     fn got_word(&self, address: u64) -> Option<u64>;
 
+    /// Whether the object says that it marks the entries that indirect branches may reach.
+    fn marks_entries(&self) -> bool;
+
     /// The bytes of the stub at an address.
     fn stub(&self, address: u64) -> Option<&[u8]>;
 

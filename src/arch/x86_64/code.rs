@@ -3,7 +3,7 @@
 
 use crate::arch::code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
 use crate::arch::edge_kind::EdgeKind;
-use crate::arch::{LAZY_ENTRY_SIZE, STUB_SIZE};
+use crate::arch::{LAZY_ENTRY_SIZE, PLAIN_STUB_SIZE, STUB_SIZE};
 
 /// `int3`: fills the gaps in code.
 pub(crate) const TRAP: u8 = 0xcc;
@@ -17,6 +17,14 @@ pub(crate) fn stub(distance: i32) -> [u8; STUB_SIZE] {
     // The displacement counts from the end of the jump.
     let [a, b, c, d] = distance.wrapping_sub(10).to_le_bytes();
     [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP]
+}
+
+/// A stub without `endbr64`: `jmp *slot(%rip)`, padded with traps. Eight bytes at a multiple of eight: the jump touches no
+/// boundary of 32 bytes, which some processors decode slowly. Twelve bytes for a marked stub would.
+#[inline]
+pub(crate) fn plain_stub(distance: i32) -> [u8; PLAIN_STUB_SIZE] {
+    let [a, b, c, d] = distance.wrapping_sub(6).to_le_bytes();
+    [0xff, 0x25, a, b, c, d, TRAP, TRAP]
 }
 
 /// The entry of a lazy function: `endbr64; movabs $number,%r11; jmp *slot(%rip)`. `distance` is the address of the slot

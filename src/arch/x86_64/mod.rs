@@ -26,6 +26,11 @@ pub(crate) fn extend_code(code: &super::FarCode<'_>, _: &mut [u8], _: &mut Vec<u
 /// The section type of unwind tables (psABI 4.2.1).
 pub(crate) const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
 
+/// `GNU_PROPERTY_X86_FEATURE_1_AND`, and its bit `GNU_PROPERTY_X86_FEATURE_1_IBT` (psABI 1.0, 4.1.3): each function that
+/// indirect branches may reach begins with `endbr64`.
+pub(crate) const FEATURE_1_AND: u32 = 0xc000_0002;
+pub(crate) const FEATURE_1_IBT: u32 = 1;
+
 /// The most bytes that a thunk takes for each far operand: adjust the stack 13, save and load a register 14, add the base
 /// 8, the instruction 15, jump back 5; rounded up.
 pub(crate) const MAX_THUNK_SIZE: usize = 56;

@@ -6,7 +6,7 @@
 //! | `data.rs` | its global variables, for patching |
 //! | `outline.rs` | the positions of its tables, kept between the interface and the link |
 //! | `names.rs` | its string tables |
-//! | `read.rs`, `relocations.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
+//! | `read.rs`, `relocations.rs`, `properties.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
 //!
 //! The `object` crate parses the headers. This module checks everything that a malformed object may state wrongly, so
 //! the code after it never meets an index or a range that does not exist.
@@ -15,6 +15,7 @@ mod data;
 mod interface;
 mod names;
 mod outline;
+mod properties;
 mod read;
 mod relocations;
 

@@ -235,7 +235,7 @@ impl<'data> Reader<'_, 'data> {
             sht::PROGBITS | sht::NOBITS => {}
             _ if object.arch.is_unwind_section(kind) => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
-            sht::NOTE => return Ok(None), // notes describe a file, not running code
+            sht::NOTE => return Ok(self.notes(section)),
             sht::RELA | sht::REL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }

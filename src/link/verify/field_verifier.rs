@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::memory_snapshot::MemorySnapshot;
 use super::object_view::ObjectView;
-use crate::arch::STUB_SIZE;
 use crate::arch::verify::{FieldValue, Mismatch, Relocation, SectionView};
 use crate::link::graph::{BlockId, Definition, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
@@ -133,10 +132,15 @@ impl SectionView for FieldVerifier<'_> {
         Some(FieldValue::of(bytes.get(offset..offset.checked_add(8)?)?).unsigned)
     }
 
+    fn marks_entries(&self) -> bool {
+        self.object.marks_entries()
+    }
+
     fn stub(&self, address: u64) -> Option<&[u8]> {
         let (start, bytes) = self.block(self.link.tables.stubs())?;
-        let offset = usize::try_from(address.wrapping_sub(start)).ok().filter(|offset| offset % STUB_SIZE == 0)?;
-        bytes.get(offset..offset.checked_add(STUB_SIZE)?)
+        let size = self.link.tables.stub_size() as usize;
+        let offset = usize::try_from(address.wrapping_sub(start)).ok().filter(|offset| offset.is_multiple_of(size))?;
+        bytes.get(offset..offset.checked_add(size)?)
     }
 
     fn thunk(&self, address: u64) -> Option<&[u8]> {

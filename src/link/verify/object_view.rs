@@ -42,6 +42,7 @@ pub(super) struct ObjectView<'a> {
     block_of: Vec<Option<BlockId>>,
     /// By section: the sections that hold its relocations.
     relocation_tables_of: Vec<Vec<usize>>,
+    marks_entries: bool,
 }
 
 impl<'a> ObjectView<'a> {
@@ -59,12 +60,17 @@ impl<'a> ObjectView<'a> {
             section_of,
             block_of,
             relocation_tables_of: vec![Vec::new(); count],
+            marks_entries: false,
         };
         let mut next = 0;
         for (index, section) in view.sections.enumerate() {
             let (flags, kind) = (section.sh_flags(LE).0, section.sh_type(LE).0);
             if let (SHT_RELA, Some(tables)) = (kind, view.relocation_tables_of.get_mut(section.sh_info(LE) as usize)) {
                 tables.push(index.0);
+            }
+            if (kind, flags & (SHF_ALLOC | SHF_EXCLUDE)) == (SHT_NOTE, SHF_ALLOC) {
+                let notes = section.data(LE, bytes).unwrap_or_default();
+                view.marks_entries |= graph.arch.notes_say_marked(notes, section.sh_addralign(LE));
             }
             if flags & (SHF_ALLOC | SHF_EXCLUDE) != SHF_ALLOC
                 || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP)
@@ -82,6 +88,11 @@ impl<'a> ObjectView<'a> {
             view.check_block(graph, id, block)?;
         }
         Ok(view)
+    }
+
+    /// Whether the object says that it marks the entries that indirect branches may reach.
+    pub(super) fn marks_entries(&self) -> bool {
+        self.marks_entries
     }
 
     /// Checks that a block agrees with its section header; or that a block without a section has no contents of the

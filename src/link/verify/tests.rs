@@ -62,6 +62,15 @@ const ALL_REFERENCES: &str = "
     .section .note.GNU-stack
     ";
 
+/// The note of an object whose functions begin with `endbr64`.
+const MARKS_ENTRIES: &str = "
+    .section .note.gnu.property,\"a\",@note
+    .balign 8
+    .long 4, 16, 5
+    .asciz \"GNU\"
+    .long 0xc0000002, 4, 1, 0
+    ";
+
 /// A section that is large enough for a mapping of its own.
 const LARGE_SECTION: &str = "
     .section .fat,\"aw\"
@@ -133,19 +142,32 @@ fn mismatch_with(link: &mut FixedLink<'_>, block: BlockId, offset: usize, bytes:
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn every_changed_byte_of_a_link_is_reported() {
-    let Some(object) = asm(ALL_REFERENCES) else { return };
-    with_link(&object, |link| {
-        for pool in SegmentKind::ALL {
-            for at in 0..link.memory.working(pool).len() {
-                for damage in [0x01, 0x80, 0xff] {
-                    link.memory.working(pool)[at] ^= damage;
-                    assert!(mismatch(link).is_some(), "{} {at:#x} ^ {damage:#x}", pool.name());
-                    link.memory.working(pool)[at] ^= damage;
+    for note in ["", MARKS_ENTRIES] {
+        let Some(object) = asm(&format!("{ALL_REFERENCES}{note}")) else { return };
+        with_link(&object, |link| {
+            for pool in SegmentKind::ALL {
+                for at in 0..link.memory.working(pool).len() {
+                    for damage in [0x01, 0x80, 0xff] {
+                        link.memory.working(pool)[at] ^= damage;
+                        assert!(mismatch(link).is_some(), "{} {at:#x} ^ {damage:#x}", pool.name());
+                        link.memory.working(pool)[at] ^= damage;
+                    }
                 }
             }
-        }
-        assert_eq!(mismatch(link), None, "unchanged");
-    });
+            assert_eq!(mismatch(link), None, "unchanged");
+        });
+    }
+}
+
+#[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
+fn stubs_of_the_wrong_form_are_reported() {
+    for note in ["", MARKS_ENTRIES] {
+        let Some(object) = asm(&format!("{ALL_REFERENCES}{note}")) else { return };
+        assert_eq!(mismatch_of_graph(&object, |_| {}), None);
+        let report = mismatch_of_graph(&object, |graph| graph.marks_entries = !graph.marks_entries);
+        assert_eq!(report.unwrap(), ".text+1: R_X86_64_PLT32");
+    }
 }
 
 #[cfg_attr(miri, ignore = "starts an assembler")]
@@ -201,7 +223,7 @@ fn wrong_fields_slots_stubs_and_gaps_are_reported_with_their_place() {
         assert!(mismatch_with(link, text, 17, &[0x8b]).unwrap().starts_with(".text+19: GOT entry"));
         // A branch to the wrong stub, or into the middle of a stub.
         let stub = i32::from_le_bytes(field(link, 1).try_into().unwrap());
-        for wrong in [stub + 16, stub + 8, stub + 4, stub + 2, stub - 16] {
+        for wrong in [stub + 8, stub + 4, stub + 2, stub - 8] {
             let report = mismatch_with(link, text, 1, &wrong.to_le_bytes()).unwrap();
             assert_eq!(report, ".text+1: R_X86_64_PLT32");
         }

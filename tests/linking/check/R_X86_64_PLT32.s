@@ -6,14 +6,13 @@
 # jitlink-check: decode_operand(jump_near, 0) = near - next_pc(jump_near)
 # jitlink-check: decode_operand(branch_near, 0) = near - next_pc(branch_near)
 
-# The target is out of reach: all use one stub. It begins with endbr64 and jumps through its GOT slot.
+# The target is out of reach: all use one stub. It jumps through its GOT slot.
 # jitlink-check: decode_operand(call_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(call_far)
 # jitlink-check: decode_operand(jump_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(jump_far)
 # jitlink-check: decode_operand(branch_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(branch_far)
-# jitlink-check: *{4}(stub_addr(R_X86_64_PLT32.o, far)) = 0xfa1e0ff3
-# jitlink-check: *{2}(stub_addr(R_X86_64_PLT32.o, far) + 4) = 0x25ff
-# jitlink-check: *{4}(stub_addr(R_X86_64_PLT32.o, far) + 6) = \
-# jitlink-check:     (got_addr(R_X86_64_PLT32.o, far) - stub_addr(R_X86_64_PLT32.o, far) - 10)[31:0]
+# jitlink-check: *{2}(stub_addr(R_X86_64_PLT32.o, far)) = 0x25ff
+# jitlink-check: *{4}(stub_addr(R_X86_64_PLT32.o, far) + 2) = \
+# jitlink-check:     (got_addr(R_X86_64_PLT32.o, far) - stub_addr(R_X86_64_PLT32.o, far) - 6)[31:0]
 # jitlink-check: *{8}(got_addr(R_X86_64_PLT32.o, far)) = far
 
         .text

@@ -38,16 +38,62 @@ pub(crate) fn is_type_address(relocation: &Relocation) -> bool {
     relocation.r_type == 10
 }
 
-/// Whether `stub` is the address of a stub whose slot holds `target`.
+/// Whether `stub` is the address of a stub whose slot holds `target`, with `endbr64` if the object has that at its own
+/// entries, and without it otherwise.
 pub(crate) fn is_stub_for(section: &dyn SectionView, stub: u64, target: u64) -> bool {
-    match section.stub(stub) {
+    let (end, field) = match (section.marks_entries(), section.stub(stub)) {
         // endbr64; jmp *slot(%rip)
-        Some([0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc]) => {
-            let slot = stub.wrapping_add(10).wrapping_add(FieldValue::of(&[*a, *b, *c, *d]).signed);
-            section.got_word(slot) == Some(target)
+        (true, Some([0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, field @ .., 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc])) => {
+            (10, field)
         }
-        _ => false,
+        // jmp *slot(%rip)
+        (false, Some([0xff, 0x25, field @ .., 0xcc, 0xcc])) => (6, field),
+        _ => return false,
+    };
+    let slot = stub.wrapping_add(end).wrapping_add(FieldValue::of(field).signed);
+    field.len() == 4 && section.got_word(slot) == Some(target)
+}
+
+/// Whether a section of notes has the property `GNU_PROPERTY_X86_FEATURE_1_AND` with the bit for indirect branch tracking
+/// (psABI 1.0, 4.1.3).
+pub(crate) fn notes_say_marked(mut notes: &[u8], align: u64) -> bool {
+    let note_align = if align == 8 { 8 } else { 4 };
+    while let Some(note) = Note::split(&mut notes, note_align) {
+        let mut properties = if (note.owner, note.kind) == (&b"GNU\0"[..], 5) { note.content } else { &[] };
+        while let Some((head, rest)) = properties.split_at_checked(8) {
+            let (kind, size) = (word(head, 0), word(head, 4) as usize);
+            if kind == 0xc000_0002 && size == 4 && rest.first().is_some_and(|byte| byte & 1 == 1) {
+                return true;
+            }
+            properties = rest.get(size.next_multiple_of(8)..).unwrap_or_default();
+        }
     }
+    false
+}
+
+/// A note of an ELF file (gABI, "Note Section").
+struct Note<'a> {
+    owner: &'a [u8],
+    kind: u32,
+    content: &'a [u8],
+}
+
+impl<'a> Note<'a> {
+    /// Splits the first note off.
+    fn split(notes: &mut &'a [u8], align: usize) -> Option<Note<'a>> {
+        let (owner_size, size) = (word(notes.get(..12)?, 0) as usize, word(notes, 4) as usize);
+        let start = owner_size.checked_add(12)?.checked_next_multiple_of(align)?;
+        let end = start.checked_add(size)?;
+        let note =
+            Note { owner: notes.get(12..12 + owner_size)?, kind: word(notes, 8), content: notes.get(start..end)? };
+        *notes = notes.get(end.checked_next_multiple_of(align)?..).unwrap_or_default();
+        Some(note)
+    }
+}
+
+/// The word at an offset that the caller has checked.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    FieldValue::of(&bytes[at..at + 4]).unsigned as u32
 }
 
 /// The checks of one section's fields.
