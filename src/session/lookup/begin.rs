@@ -12,7 +12,8 @@
 
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, Result};
+use crate::base::catch;
+use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::generator::ParkedLookup;
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib};
@@ -160,8 +161,10 @@ impl ParkedLookup for ParkedSearch {
             return complete(&session.error_reporter, query.fail(&error));
         }
         let mut search = self.search.resume();
-        // First match what the generator has defined meanwhile.
-        match search.match_names().and_then(|()| search.run()) {
+        // First match what the generator has defined meanwhile. A panic of a later generator fails the lookup: the
+        // caller of the lookup is not on this thread.
+        let outcome = catch(|| search.match_names().and_then(|()| search.run()));
+        match outcome.unwrap_or_else(|panic| Err(generator_panicked(&search, &panic))) {
             Ok(Progress::Found) => attach_all(&session, search, needed_by.as_deref(), query),
             Ok(Progress::Suspended(point)) => {
                 point.park(ParkedSearch::new(search, PendingLookup { session, needed_by, query }));
@@ -169,6 +172,11 @@ impl ParkedLookup for ParkedSearch {
             Err(error) => complete(&session.error_reporter, query.fail(&error)),
         }
     }
+}
+
+#[cold]
+fn generator_panicked(search: &Search<'_>, panic: &str) -> Error {
+    Error::other(format!("a generator of `{}` panicked in a lookup: {panic}", search.dylib_name()))
 }
 
 impl Drop for ParkedSearch {
