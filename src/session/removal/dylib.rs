@@ -14,7 +14,9 @@ impl SessionInner {
     pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
         dylib.close();
         let pending = dylib.clear();
-        let is_empty = matches!(pending.as_deref(), Ok([]));
+        // Asked of the table: `pending` lacks the trackers that an earlier call removed, or the call around this one if an
+        // observer or a manager makes this call.
+        let is_empty = dylib.inner().state.lock().has_no_tracker();
         if let Some(waiting) = self.unlist(dylib, is_empty) {
             let mut removed = self.removed_dylibs.lock();
             removed.retain(|dylib| dylib.strong_count() > 0);
