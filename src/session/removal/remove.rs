@@ -149,7 +149,7 @@ impl JitDylib {
     /// The errors of managers, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
         let (mut batch, mut others) = (Batch::default(), Vec::new());
-        let hooks = {
+        let mut hooks = {
             let mut state = self.inner().state.lock();
             let hooks = std::mem::take(&mut state.clear_hooks);
             // Mostly there is no hook. A hook must run before the trackers are retired, with no lock held.
@@ -159,7 +159,7 @@ impl JitDylib {
             hooks
         };
         if !hooks.is_empty() {
-            hooks.iter().for_each(|hook| others.extend(hook.trackers_to_remove()));
+            hooks.retain(|hook| hook.trackers_to_remove(self).map(|trackers| others.extend(trackers)).is_some());
             batch.retire_all(&mut self.inner().state.lock());
         }
         others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
