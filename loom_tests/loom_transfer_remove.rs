@@ -1,8 +1,9 @@
 //! Model: a transfer of a tracker races with removal of the source or the destination, with the opposite transfer, with
 //! a pin, and with a third thread that records a resource.
 //!
-//! Runs `src/session/pins/tracker_state.rs` (`merge`) and `src/session/removal/transfer.rs`. Exactly
-//! one of a transfer and a removal of the same tracker succeeds. Its resources and pins are where the tracker went.
+//! Runs `src/session/pins/tracker_state.rs` (`merge`), `src/session/removal/transfer.rs` and `src/session/removal/remove.rs`. Exactly
+//! one of a transfer and a removal of the same tracker succeeds. Its resources and pins are where the tracker went. A cascade
+//! follows a dependant that is transferred.
 //!
 //! Seeded bug: `transfer_opens_the_source_gate`.
 
@@ -29,6 +30,64 @@ fn remove_versus_transfer() {
         let (between, destination_is_live) = (fixture.manager.counts(), !destination.is_defunct());
         destination.remove().unwrap();
         (removed, transferred, destination_is_live, between, fixture.manager.counts())
+    });
+}
+
+/// Removes a tracker while another thread transfers it. Returns whether it was removed, whether it was transferred, and the
+/// counts before and after the destination is removed. If the tracker was removed, the removal is complete.
+fn race_with_transfer(
+    remove: impl FnOnce(&ResourceTracker) -> jittison::error::Result<Removal>,
+) -> (bool, bool, (usize, usize), (usize, usize)) {
+    let fixture = Fixture::new();
+    let tracker = fixture.loaded("f", 1);
+    let destination = fixture.main.create_tracker().unwrap();
+    let (source, into) = (tracker.clone(), destination.clone());
+    let transferrer = thread::spawn(move || source.transfer_to(&into).is_ok());
+    let is_complete = remove(&tracker).map(|removal| removal.is_complete());
+    let transferred = transferrer.join().unwrap();
+    let between = fixture.manager.counts();
+    destination.remove().unwrap();
+    assert_ne!(is_complete.as_ref().ok(), Some(&false), "the ticket of a tracker that was not removed");
+    (is_complete.is_ok(), transferred, between, fixture.manager.counts())
+}
+
+const REMOVED_OR_TRANSFERRED: [(bool, bool, (usize, usize), (usize, usize)); 2] =
+    [(true, false, (1, 0), (1, 0)), (false, true, (0, 1), (1, 0))];
+
+#[test]
+fn remove_all_versus_transfer() {
+    explore("remove_all_versus_transfer", None, 2, REMOVED_OR_TRANSFERRED, || {
+        race_with_transfer(|tracker| ResourceTracker::remove_all([tracker]).map(|removals| removals[0].clone()))
+    });
+}
+
+#[test]
+fn forced_removal_versus_transfer() {
+    explore("forced_removal_versus_transfer", None, 2, REMOVED_OR_TRANSFERRED, || race_with_transfer(remove_now));
+}
+
+#[test]
+fn cascade_versus_transfer_of_a_dependant() {
+    // Counts after the cascade: the dependant is removed before its transfer, or with the destination.
+    explore("cascade_versus_transfer_of_a_dependant", None, 2, [(true, (2, 0)), (false, (2, 0))], || {
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let dependant = fixture.main.create_tracker().unwrap();
+        let (manager, reference) = (fixture.manager.clone(), fixture.reference("base"));
+        let emit = move |r: MaterializationResponsibility| {
+            assert!(manager.record(&r, 2));
+            resolve(&r).unwrap();
+            r.notify_emitted(vec![reference]).unwrap();
+        };
+        dependant.define(Unit::new("user", emit)).unwrap();
+        assert_eq!(find(&fixture.main, "user"), "ready");
+        let destination = fixture.main.create_tracker().unwrap();
+        let (source, into) = (dependant.clone(), destination.clone());
+        let transferrer = thread::spawn(move || source.transfer_to(&into).is_ok());
+        let removal = base.remove_cascade().unwrap();
+        let transferred = transferrer.join().unwrap();
+        assert!(removal.is_complete(), "a dependant is left");
+        (transferred, fixture.manager.counts())
     });
 }
 

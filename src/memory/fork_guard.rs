@@ -50,8 +50,8 @@
 //! | – the fork around it is `Prepared` | | copied again: its `fork` may still follow, in this process |
 //! | – the fork around it is `Child` | | not copied: its `fork` is done |
 //!
-//! The working views are mapped in the process [`Fork::process`]. In another process they are missing, and the
-//! innermost stage is `Prepared`.
+//! The working views are mapped in the process that has set [`Registry::marker`]. In another process they are missing,
+//! and the innermost stage is `Prepared`.
 //!
 //! # Locks
 //!
@@ -77,6 +77,7 @@ use crate::error::MemoryFault;
 use crate::memory::fork_gate::{Closed, ForkGate};
 use crate::memory::layout::WindowLayout;
 use crate::memory::mapper::ForkPolicy;
+use crate::memory::process_marker::ProcessMarker;
 use crate::memory::window_image::table_pages;
 use crate::os::{FileCopy, FileView, Protection, at_fork, map_zeroes};
 use crate::sync::{Arc, MappedU32, Ordering, per_process, prepare_barriers, thread_local};
@@ -179,6 +180,8 @@ impl SharedWindow {
 struct Registry {
     /// Whether the C library has our handlers.
     has_handlers: bool,
+    /// Set by the process in which the working views are mapped, from its first fork on.
+    marker: ProcessMarker,
     windows: Vec<RegisteredWindow>,
 }
 
@@ -203,6 +206,7 @@ impl Registry {
         }
         // Before the first allocation in the window, so before the first light barrier.
         prepare_barriers();
+        self.marker.prepare();
         Ok(())
     }
 
@@ -221,7 +225,8 @@ impl Registry {
 }
 
 per_process! {
-    static GATE: ForkGate<Registry> = ForkGate::new(Registry { has_handlers: false, windows: Vec::new() });
+    static GATE: ForkGate<Registry> =
+        ForkGate::new(Registry { has_handlers: false, marker: ProcessMarker::new(), windows: Vec::new() });
 }
 
 /// The number of forks between the process that mapped the first window and this process.
@@ -239,8 +244,6 @@ struct Fork {
     /// The stages of the forks, the innermost last. There are several while handlers of the program fork. Inline, so
     /// that a child frees no memory.
     stages: SmallVec<[Stage; 16]>,
-    /// The process in which the working views are mapped.
-    process: u32,
 }
 
 /// How far a fork is, as this process sees it.
@@ -255,14 +258,16 @@ enum Stage {
 
 impl Fork {
     fn begin() -> Fork {
-        Fork { registry: GATE.close(), stages: SmallVec::new(), process: std::process::id() }
+        let mut registry = GATE.close();
+        registry.marker.set();
+        Fork { registry, stages: SmallVec::new() }
     }
 
     /// Called in the child of the innermost fork: maps the copies over the views, once.
     fn remap_in_child(&mut self) {
         if let Some(stage @ Stage::Prepared) = self.stages.last_mut() {
             *stage = Stage::Child;
-            self.process = std::process::id();
+            self.registry.marker.set();
             FORKS.fetch_add(1, Ordering::Relaxed);
             for RegisteredWindow { window, copy } in &mut self.registry.windows {
                 window.remap_in_child(copy.take());
@@ -272,7 +277,7 @@ impl Fork {
 
     /// Called before a handler of the program uses code memory. In the child this may be earlier than [`child`].
     fn remap_if_child(&mut self) {
-        if std::process::id() != self.process {
+        if !self.registry.marker.is_set() {
             self.remap_in_child();
         }
     }

@@ -90,6 +90,7 @@ mod options;
 mod page_set;
 mod placement;
 mod plan;
+mod process_marker;
 mod purge;
 mod purge_scan;
 mod purge_thread;

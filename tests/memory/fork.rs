@@ -77,7 +77,7 @@ impl Signal {
 }
 
 /// A module whose functions use code, constants, a table of pointers and data of their own.
-fn module(number: i64) -> Option<Vec<u8>> {
+pub fn module(number: i64) -> Option<Vec<u8>> {
     c(&format!(
         "static const long constants[4] = {{ {number}, 2, 3, 4 }}; static long state = 100;
          static long one(long x) {{ return x + constants[0]; }} static long two(long x) {{ return x * 2; }}
@@ -87,7 +87,7 @@ fn module(number: i64) -> Option<Vec<u8>> {
     ))
 }
 
-fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
+pub fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
     function::<extern "C" fn(i64) -> i64>(jit, "value")
 }
 
@@ -495,7 +495,7 @@ impl Handled {
 }
 
 unsafe extern "C" {
-    fn pthread_atfork(
+    pub fn pthread_atfork(
         prepare: Option<extern "C" fn()>,
         parent: Option<extern "C" fn()>,
         child: Option<extern "C" fn()>,

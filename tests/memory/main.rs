@@ -10,6 +10,7 @@ mod budget;
 mod dropping;
 mod environments;
 mod fork;
+mod fork_namespaces;
 mod intercepting_mapper;
 mod large_sections;
 mod leaks;

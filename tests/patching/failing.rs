@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use jittison::session::Event;
 use jittison::{Error, ErrorKind, Jit, Patch, Patchable};
 
 use crate::support::*;
@@ -294,4 +296,64 @@ fn a_caller_that_does_not_return_limits_the_versions_and_is_named() {
     caller.join().unwrap();
     drop(commit(&kernels, &version(4)));
     assert_eq!((gemm.call(0), kernels.versions().len()), (4, 1));
+}
+
+/// Clears the dylib of version 2.
+extern "C" fn clears_its_version() {
+    let jit = INSIDE.with_borrow(|jit| jit.clone()).unwrap();
+    let version = jit.session().dylibs().into_iter().find(|dylib| dylib.name() == "main patch 2").unwrap();
+    version.clear().unwrap();
+}
+
+#[test]
+fn a_version_that_other_code_removes_during_its_initialisers_has_no_failed_initialiser() {
+    own_process!();
+    let source = "extern \"C\" void clears(); struct Clears { Clears() { clears(); } }; static Clears clears_itself;
+        extern \"C\" long gemm(long n) { return n + 2; }";
+    let (Some(object), Some((jit, kernels, gemm))) = (cpp(source), with_first_version(1)) else { return };
+    define_absolute(jit.main_dylib(), "clears", clears_its_version as *const () as u64);
+    INSIDE.set(Some(jit.clone()));
+    let before = state_of(&jit);
+    let mut patch = kernels.patch();
+    patch.add_object("second.o", object).unwrap();
+    // SAFETY: the object belongs to the test.
+    let error = unsafe { patch.link() }.unwrap_err();
+    INSIDE.set(None);
+    assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
+    assert_eq!((state_of(&jit), gemm.call(0)), (before, 1));
+}
+
+#[test]
+fn a_version_whose_initialiser_fails_in_another_call_stays_in_memory() {
+    own_process!();
+    let (Some(failing), Some(object)) = (cpp(FAILING), functions(&[("gemm", "n + 1")])) else { return };
+    let found = Arc::new(Mutex::new(None));
+    let running = found.clone();
+    // Initialises the version as soon as its function is ready, before the link does.
+    let observer = move |event: &Event<'_>| {
+        let Event::Published { dylib, .. } = event else { return };
+        let jit = if dylib.name() == "main patch 1" { INSIDE.with_borrow(|jit| jit.clone()) } else { None };
+        if let Some(jit) = jit {
+            // SAFETY: the object belongs to the test.
+            let failed = catch_unwind(AssertUnwindSafe(|| unsafe { jit.initialize(dylib) }));
+            running.lock().unwrap().get_or_insert(failed.is_err());
+        }
+    };
+    let jit = Jit::builder().observer(Arc::new(observer)).build().unwrap();
+    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
+    INSIDE.set(Some(jit.clone()));
+    let mut patch = kernels.patch();
+    patch.add_object("first.o", failing).unwrap();
+    // SAFETY: the object belongs to the test.
+    let error = unsafe { patch.link() }.unwrap_err();
+    INSIDE.set(None);
+    assert_eq!(*found.lock().unwrap(), Some(true), "the initialiser has failed");
+    assert!(matches!(error.root_cause().kind(), ErrorKind::InitializerFailed { .. }), "{error}");
+    let is_kept = || jit.session().dylibs().iter().any(|dylib| dylib.name() == "main patch 1");
+    assert!(is_kept(), "the exception may lie in the version");
+    drop(commit(&kernels, &object));
+    assert!(is_kept());
+    remove_version(&jit, 1);
+    assert!(!is_kept());
 }

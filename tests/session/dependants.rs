@@ -465,3 +465,33 @@ fn try_remove_succeeds_once_merged_dependants_are_removed() {
     assert!(users[1].remove().unwrap().is_complete());
     assert!(base.try_remove().unwrap().is_complete());
 }
+
+#[test]
+fn trackers_that_one_removal_frees_are_reclaimed_newest_first() {
+    for dependencies in [["older", "newer"], ["newer", "older"]] {
+        let fixture = Fixture::new();
+        let held = [fixture.loaded("older", 2), fixture.loaded("newer", 3)];
+        let top = fixture.linked("top", &dependencies, 1);
+        assert!(held.iter().all(|tracker| !tracker.remove().unwrap().is_complete()));
+        assert!(top.remove().unwrap().is_complete());
+        assert_eq!(fixture.manager.take_freed(), [1, 3, 2]);
+    }
+}
+
+#[test]
+fn trackers_that_one_removal_frees_are_reclaimed_before_what_they_refer_to() {
+    let fixture = Fixture::new();
+    // `used` is the newest tracker, so only its dependants put it last.
+    let [a, b, used] = [fixture.tracker(), fixture.tracker(), fixture.tracker()];
+    used.define(Unit::recording(&["used"], &fixture.manager, 4)).unwrap();
+    // Gives `used` the first node of the graph, so that the session asks for it first.
+    let first = fixture.linked("first", &["used"], 5);
+    a.define(Unit::depending("a", &["b", "used"], &fixture.manager, 2)).unwrap();
+    b.define(Unit::depending("b", &["a"], &fixture.manager, 3)).unwrap();
+    fixture.find("a").unwrap();
+    let top = fixture.linked("top", &["used", "a"], 1);
+    first.remove().unwrap();
+    assert!([&a, &b, &used].iter().all(|tracker| !tracker.remove().unwrap().is_complete()));
+    assert!(top.remove().unwrap().is_complete());
+    assert_eq!(fixture.manager.take_freed(), [5, 1, 3, 2, 4]);
+}

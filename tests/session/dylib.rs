@@ -212,3 +212,38 @@ fn an_empty_session_ends_and_calls_no_manager() {
     fixture.session.end().unwrap();
     assert_eq!(fixture.log.take(), [""; 0], "no tracker existed, so no manager is called");
 }
+
+/// Removes `main` while a tracker of it is pinned. The removal of the tracker must be listed until the pin is dropped.
+fn assert_listed(fixture: &Fixture, remove_dylib: impl FnOnce()) {
+    let tracker = fixture.loaded("pinned", 1);
+    let (_, pin) = fixture.main.pin("pinned").unwrap();
+    remove_dylib();
+    let pending: Vec<_> = fixture.session.pending_removals().iter().map(Removal::key).collect();
+    assert_eq!(pending, [tracker.key()]);
+    drop(pin);
+    assert_eq!(fixture.session.pending_removals().len(), 0);
+    assert_eq!(fixture.manager.take_freed(), [1]);
+}
+
+#[test]
+fn a_pending_removal_stays_listed_when_its_dylib_is_removed_after_it() {
+    let fixture = Fixture::new();
+    assert_listed(&fixture, || {
+        fixture.main.clear().unwrap();
+        assert!(fixture.session.remove_dylib(&fixture.main).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_pending_removal_stays_listed_when_an_observer_removes_its_dylib_again() {
+    let again: Arc<Mutex<Option<(ExecutionSession, JitDylib)>>> = Arc::default();
+    let taken = again.clone();
+    let observer = move |event: &Event<'_>| {
+        let again = if let Event::Retired { .. } = event { taken.lock().unwrap().take() } else { None };
+        again.into_iter().for_each(|(session, dylib)| drop(session.remove_dylib(&dylib).unwrap()));
+    };
+    let fixture =
+        Fixture::with_options(SessionOptions { observers: vec![Arc::new(observer)], ..SessionOptions::default() });
+    *again.lock().unwrap() = Some((fixture.session.clone(), fixture.main.clone()));
+    assert_listed(&fixture, || drop(fixture.session.remove_dylib(&fixture.main).unwrap()));
+}

@@ -22,6 +22,7 @@ mod lookup;
 mod lookup_and_apply;
 mod managers;
 mod names;
+mod panicking_callbacks;
 mod panicking_managers;
 mod pins;
 mod printed;

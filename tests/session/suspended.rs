@@ -329,3 +329,71 @@ fn the_callback_of_a_lookup_whose_generator_was_removed_may_call_the_session() {
         assert_eq!(*answered.lock().unwrap(), Some(0));
     }
 }
+
+/// Captures the first lookup that calls it, and panics in the second call.
+#[derive(Default)]
+struct CapturesThenPanics {
+    captured: Mutex<Option<SuspendedLookup>>,
+    calls: Mutex<usize>,
+}
+
+impl DefinitionGenerator for CapturesThenPanics {
+    fn generate_or_suspend(&self, _: &JitDylib, _: &[SymbolRequest<'_>], suspension: &Suspension) -> Result<()> {
+        let call = {
+            let mut calls = self.calls.lock().unwrap();
+            *calls += 1;
+            *calls
+        };
+        match call {
+            1 => *self.captured.lock().unwrap() = suspension.capture(),
+            2 => panic!("a bug in a generator"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_generator_that_panics_in_a_resumed_search_fails_that_lookup_and_no_other() {
+    // Symptom: the lookup, and all lookups that were queued behind it, were never answered.
+    let fixture = Fixture::new();
+    let generator = Arc::new(CapturesThenPanics::default());
+    fixture.main.add_generator(generator.clone());
+    let [captured, panicking, behind] =
+        ["foo", "bar", "baz"].map(|name| fixture.look_up(&[name], RequiredState::Ready));
+    let resumed = generator.captured.lock().unwrap().take().unwrap();
+    catch_unwind(AssertUnwindSafe(|| resumed.resume(Ok(())))).expect("the lookup has the panic");
+    assert_not_found::<()>(Err(captured.error()));
+    let text = panicking.error().to_string();
+    assert!(text.contains("`main`") && text.contains("a bug in a generator"), "{text}");
+    assert_not_found::<()>(Err(behind.error()));
+}
+
+#[test]
+fn a_second_generator_that_panics_in_a_resumed_search_fails_the_lookup() {
+    let fixture = Fixture::new();
+    let first = CapturingGenerator::on(&fixture.main);
+    let second = Arc::new(CapturesThenPanics { calls: Mutex::new(1), ..CapturesThenPanics::default() });
+    fixture.main.add_generator(second);
+    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
+    first.take().resume(Ok(()));
+    assert!(answer.error().to_string().contains("a bug in a generator"), "{}", answer.error());
+}
+
+#[test]
+fn a_captured_lookup_that_is_dropped_while_its_thread_unwinds_does_not_abort() {
+    let fixture = Fixture::new();
+    let generator = CapturingGenerator::on(&fixture.main);
+    let [captured, panicking, behind] =
+        ["foo", "bar", "baz"].map(|name| fixture.look_up(&[name], RequiredState::Ready));
+    fixture.main.define(Unit::exported(&["bar"], |_| panic!("a bug in a unit"))).unwrap();
+    absolute(&fixture.main, "baz", 3);
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _dropped = generator.take();
+        panic!("outer");
+    }));
+    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"outer"));
+    assert_abandoned(&captured.error());
+    assert_eq!(failed_symbols(&panicking.error()), ["bar"]);
+    assert_eq!(behind.addresses(), [3]);
+}

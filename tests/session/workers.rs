@@ -308,6 +308,42 @@ fn a_requested_symbol_that_is_replaced_runs_on_a_worker() {
     assert_eq!((found[0].address, found[1].address), (address(1), address(2)));
 }
 
+/// Removes a pinned tracker and drops the pin. Returns whether the reclaim thread frees it within half a minute.
+fn is_reclaimed_in_background(fixture: &Fixture, resource: u64) -> bool {
+    let tracker = fixture.loaded("foo", resource);
+    let (_, pin) = fixture.main.pin("foo").unwrap();
+    let removal = tracker.remove().unwrap();
+    drop(pin);
+    removal.wait_until(Instant::now() + Duration::from_secs(30)).unwrap() && fixture.manager.take_freed() == [resource]
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "forks")]
+fn a_forked_child_reclaims_in_the_background_although_it_lacks_the_thread_of_its_parent() {
+    own_process!();
+    let fixture = Fixture::with_policy(ReclaimPolicy::Background);
+    assert!(is_reclaimed_in_background(&fixture, 1));
+    // The reclaim thread must sleep at the fork: the child would inherit a lock that it holds.
+    thread::sleep(Duration::from_millis(200));
+    // SAFETY: the child runs this closure and ends. This process runs only this test.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                assert!((2..5).all(|resource| is_reclaimed_in_background(&fixture, resource)));
+                fixture.session.end().unwrap();
+            }));
+            // SAFETY: ends the child here.
+            unsafe { libc::_exit(i32::from(outcome.is_err())) }
+        }
+        child => child,
+    };
+    let mut status = 0;
+    // SAFETY: the kernel writes `status`.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
+    assert!(is_reclaimed_in_background(&fixture, 5), "in the parent");
+}
+
 /// Polls until there is a value.
 fn wait_for<T>(poll: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();

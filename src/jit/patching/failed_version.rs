@@ -33,8 +33,8 @@ impl FailedVersion {
 }
 
 impl ClearHook for FailedVersion {
-    fn trackers_to_remove(&self) -> Vec<ResourceTracker> {
-        self.code.lock().iter().map(|(_, tracker)| tracker.clone()).collect()
+    fn trackers_to_remove(&self, _: &JitDylib) -> Option<Vec<ResourceTracker>> {
+        Some(self.code.lock().iter().map(|(_, tracker)| tracker.clone()).collect())
     }
 
     fn cleared(&self) {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | objects are added | the bytes are not an object | nothing was done |
 //! | `link` | a missing symbol, another signature, none of the functions, a larger variable | the drop of [`UncommittedVersion`] removes the version's dylib |
-//! | initialisers run | an exception, a panic | names at once; memory when the dylib is cleared, because the exception may lie in it |
+//! | initialisers run | an exception, a panic, also in a call of another thread | names at once; memory when the dylib is cleared, because the exception may lie in it |
 //! | `commit` | the dylib was removed, or defines one of the names | as for `link`; no slot was changed |
 //! | dropped without a commit | – | as for `link` |
 
@@ -17,15 +17,15 @@ use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
-use crate::jit::inner::removed_by_failed_initializer;
+use crate::jit::inner::{not_found, removed_by_failed_initializer};
 use crate::jit::patching::outcome::Committed;
 use crate::jit::patching::patchable_inner::PatchableInner;
 use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
-use crate::jit::patching::version_code::VersionFunction;
+use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
 use crate::link::{self, ObjectBuffer};
-use crate::session::{JitDylib, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
+use crate::session::{JitDylib, Pin, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
 use crate::sync::Arc;
 
 /// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects and requirements, to be
@@ -150,15 +150,13 @@ impl Patch {
         version.code().dylib.set_link_order(&link_order(home))?;
         // Add the objects, without the variables that exist already.
         self.add_objects(&mut version, home)?;
-        // Link the functions and what they need.
-        self.link_functions(&mut version, versions)?;
-        // Run initialisers. No caller reaches the version yet.
-        self.initialize(&mut version)?;
-        let code = version.code_mut();
-        let first = code.functions.keys().next().map(|name| name.to_string()).unwrap_or_default();
-        let (_, pin) = code.dylib.pin(&first).ok_or_else(|| removed_by_failed_initializer(&code.dylib, &first))?;
-        code.pin = Some(pin);
-        Ok(version)
+        // Link the functions and what they need. Then run initialisers: no caller reaches the version yet.
+        let failures = self.patchable.jit.0.initializers.failures();
+        let outcome =
+            self.link_functions(&mut version, versions).and_then(|()| self.initialize(&mut version, failures));
+        // Another caller may have run an initialiser that failed. Its exception may still lie in the version.
+        version.is_initializing = outcome.is_err() && self.patchable.jit.0.initializers.failures() != failures;
+        outcome.map(|()| version)
     }
 
     fn add_objects(&self, version: &mut UncommittedVersion, home: &JitDylib) -> Result<()> {
@@ -211,14 +209,36 @@ impl Patch {
         }
     }
 
-    fn initialize(&self, version: &mut UncommittedVersion) -> Result<()> {
+    /// Runs the initialisers and pins the version. `failures` is the number of failed objects before the first initialiser
+    /// could run.
+    fn initialize(&self, version: &mut UncommittedVersion, failures: usize) -> Result<()> {
+        let jit = &self.patchable.jit.0;
         version.is_initializing = true;
-        self.patchable.jit.0.run_pending(&version.code().dylib);
+        jit.run_pending(&version.code().dylib);
         version.is_initializing = false;
-        let code = version.code();
-        let gone = code.functions.iter().find(|(_, function)| SymbolWatch::of(&function.symbol).is_gone());
-        gone.map_or(Ok(()), |(name, _)| Err(removed_by_failed_initializer(&code.dylib, name.as_str())))
+        let code = version.code_mut();
+        let gone = match pin_functions(code) {
+            Ok(pin) => {
+                code.pin = Some(pin);
+                return Ok(());
+            }
+            Err(name) => name,
+        };
+        Err(match jit.initializers.failures() != failures {
+            true => removed_by_failed_initializer(&code.dylib, &gone),
+            false => not_found(&code.dylib, &gone),
+        })
     }
+}
+
+/// Pins the tracker of the functions. The error is the name of a function that is gone.
+fn pin_functions(code: &VersionCode) -> std::result::Result<Pin, String> {
+    let gone = code.functions.iter().find(|(_, function)| SymbolWatch::of(&function.symbol).is_gone());
+    if let Some((name, _)) = gone {
+        return Err(name.to_string());
+    }
+    let first = code.functions.keys().next().map(|name| name.to_string()).unwrap_or_default();
+    code.dylib.pin(&first).map(|(_, pin)| pin).ok_or(first)
 }
 
 impl PreparedPatch {

@@ -83,7 +83,7 @@ use crate::sync::Arc;
 /// Stubs and versions belong to the dylib, not to this handle. They stay when the handle is dropped, and are removed when
 /// the dylib is [cleared](JitDylib::clear) or removed.
 #[derive(Clone)]
-pub struct Patchable(Arc<PatchableInner>);
+pub struct Patchable(pub(super) Arc<PatchableInner>);
 
 /// Settings of a [`Patchable`].
 pub struct PatchableBuilder<'a> {

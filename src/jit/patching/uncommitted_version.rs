@@ -21,7 +21,8 @@ pub(super) struct UncommittedVersion {
     /// The dylib whose functions it will replace.
     home: JitDylib,
     session: ExecutionSession,
-    /// Whether initialisers run. An exception of theirs may propagate when this is dropped.
+    /// Whether initialisers run, or one has failed in a call of other code. An exception of theirs may propagate when this is
+    /// dropped.
     pub(super) is_initializing: bool,
 }
 

@@ -32,6 +32,8 @@
 //! `commit_lock` is held during a commit, a rollback, a sweep and a clear. It is re-entrant, because observers run during a
 //! redirect and may clear the dylib. `state` is a leaf lock: nothing is called while it is held.
 
+mod clear;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
@@ -435,6 +437,14 @@ impl RetiredVersion {
 }
 
 impl State {
+    /// Returns the state, and replaces it by that of a cleared dylib.
+    fn clear(&mut self) -> State {
+        let State { versions_linked, links_in_progress, .. } = *self;
+        // Kept in the same step, because a link of another thread may call `end_link` at any time.
+        let cleared = State { is_cleared: true, versions_linked, links_in_progress, ..State::default() };
+        std::mem::replace(self, cleared)
+    }
+
     /// Removes and returns the live versions that are neither current nor in the history.
     fn remove_unneeded(&mut self) -> Vec<LiveVersion> {
         let history = self.undo.iter().flat_map(|undo| &undo.before).filter_map(|(_, number)| *number);
@@ -453,55 +463,6 @@ impl State {
             functions: functions.iter().map(|name| name.to_string()).collect(),
             is_retired: false,
             held_by: Vec::new(),
-        }
-    }
-}
-
-impl ClearHook for Versions {
-    fn trackers_to_remove(&self) -> Vec<ResourceTracker> {
-        // Nested if an observer that was called for a redirect clears the dylib.
-        let _guard = self.commit_lock.lock();
-        let state = {
-            let mut state = self.state.lock();
-            let cleared = State { is_cleared: true, versions_linked: state.versions_linked, ..State::default() };
-            std::mem::replace(&mut *state, cleared)
-        };
-        if let Some((_, stubs)) = state.current.keys().next().and_then(|name| self.dylib.pin(name.as_str())) {
-            for (name, number) in &state.current {
-                // Fails if other code removed the version. Its own pin then keeps what callers reach.
-                let _ = stubs.add_dependency(&state.live[number].code.functions[name].symbol);
-            }
-        }
-        let mut trackers: Vec<_> = state.stubs.into_iter().collect();
-        let mut dylibs = Vec::new();
-        for LiveVersion { code, variables } in state.live.into_values() {
-            if let Some(jit) = self.jit.upgrade() {
-                pin_for_late_bindings(&jit.session, &code);
-            }
-            dylibs.push(code.dylib);
-            trackers.push(code.tracker);
-            trackers.extend(variables);
-        }
-        trackers.extend(state.retired.into_iter().filter_map(|version| version.variables));
-        let mut cleared = self.state.lock();
-        cleared.cleared = dylibs;
-        // Each link in progress will call `end_link`.
-        cleared.links_in_progress = state.links_in_progress;
-        trackers
-    }
-
-    fn cleared(&self) {
-        let dylibs = std::mem::take(&mut self.state.lock().cleared);
-        let jit = self.jit.upgrade();
-        for dylib in dylibs {
-            match &jit {
-                Some(jit) => {
-                    let removed = jit.session.remove_dylib(&dylib);
-                    removed.err().into_iter().for_each(|error| jit.session.report_error(error));
-                }
-                // The session is ending and removes its dylibs itself.
-                None => dylib.close(),
-            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! them (S5).
 
 use crate::session::core::observer::{Event, Observers};
-use crate::session::core::query::{Completions, complete};
+use crate::session::core::query::Completions;
 use crate::session::core::resource_tracker::TrackerCore;
 use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::types::ids::DylibId;
@@ -34,14 +34,15 @@ impl DeferredNotifications {
         }
     }
 
-    /// Delivers everything. Called with no lock held (S5). Observers are called first: a caller that receives the
-    /// result of a lookup may rely on it.
+    /// Calls the observers. Called with no lock held (S5). Returns the completed queries, which the caller delivers next:
+    /// a caller that receives the result of a lookup may rely on the observers having been called.
     #[inline(always)]
-    pub(crate) fn deliver(self, observers: &Observers) {
+    #[must_use]
+    pub(crate) fn call_observers(self, observers: &Observers) -> Completions {
         if let Some(published) = self.published {
             deliver_published(observers, *published);
         }
-        complete(self.completions);
+        self.completions
     }
 }
 

@@ -35,7 +35,7 @@ pub enum ReclaimPolicy {
     Explicit,
     /// A background thread of the session, which starts when there is work for the first time. Finalisers run on that
     /// thread. Dropping the last pin only queues the tracker. Once the session has ended, it is reclaimed as with
-    /// `OnDrop`.
+    /// `OnDrop`. A forked child starts a thread of its own.
     Background,
 }
 

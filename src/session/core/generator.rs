@@ -11,13 +11,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::base::catch;
 use crate::error::{ErrorKind, Result};
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::materialization::Task;
 use crate::session::types::request::SymbolRequest;
-use crate::session::work::dispatch::dispatch;
+use crate::session::work::dispatch::{dispatch, keep_first};
 use crate::sync::{Arc, Mutex, seeded_bug};
 
 /// Supplies definitions on demand (ORC: `DefinitionGenerator`), for instance from the process or from an archive.
@@ -65,7 +66,7 @@ pub trait DefinitionGenerator: Send + Sync {
     /// with no lock held, possibly by several threads at once. It may call back into the session.
     ///
     /// # Errors
-    /// An error fails the lookup.
+    /// An error fails the lookup. A panic leaves the call that started the lookup; after a suspension, it fails the lookup.
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
         let _ = (dylib, missing);
         Ok(())
@@ -150,7 +151,8 @@ impl SuspendedLookup {
 impl Drop for SuspendedLookup {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            slot.resume(None);
+            // Queued lookups resume here, and their units may panic. The thread may be unwinding already.
+            let _ = catch(|| slot.resume(None));
         }
     }
 }
@@ -267,11 +269,18 @@ impl GeneratorEntry {
         if queue.captured > 0 { None } else { queue.waiting.pop_front() }
     }
 
-    /// A captured lookup has resumed: resumes the queued ones, until one of them is captured.
+    /// A captured lookup has resumed: resumes the queued ones, until one of them is captured. A panic of a unit that one
+    /// of them materialises does not stop the others.
     pub(crate) fn release_capture(&self) {
         self.queue.lock().captured -= 1;
+        let mut panicked = None;
         while let Some(next) = self.next_in_queue() {
-            next.resume(Ok(()));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| next.resume(Ok(())))) {
+                keep_first(&mut panicked, panic);
+            }
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
     }
 

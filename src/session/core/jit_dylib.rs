@@ -422,6 +422,11 @@ impl DylibState {
         self.table.trackers().cloned().collect()
     }
 
+    /// Whether all trackers are merged or reclaimed.
+    pub(crate) fn has_no_tracker(&self) -> bool {
+        self.table.trackers().next().is_none()
+    }
+
     /// Clears the default tracker if it is `core`. The next use creates a new one.
     pub(crate) fn clear_default_tracker(&mut self, core: &TrackerCore) {
         self.default_tracker.take_if(|default| default.id == core.id);

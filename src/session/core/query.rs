@@ -10,14 +10,20 @@
 //!
 //! A query is decided once; later results change nothing. The outcome is delivered after the decision, so that
 //! observers run before the caller of the lookup.
+//!
+//! # Panics of a receiver
+//! The thread that completes a query may be in the middle of a removal or of an emission, or may unwind. A panic of a
+//! callback must not reach these. So it goes to the error reporter, and the other receivers of the step are served.
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::base::catch;
 use crate::error::{Error, Result};
 use crate::session::core::jit_dylib::DylibInner;
 use crate::session::core::materialization::Task;
 use crate::session::core::symbol_ref::{LookupResult, LookupResults};
 use crate::session::symbols::symbol_table::{Found, WaitingLookup};
+use crate::session::types::error_reporter::ReporterHandle;
 use crate::session::types::request::{RequiredState, state_of};
 use crate::session::types::symbol::SymbolState;
 use crate::session::work::dispatch::dispatch;
@@ -227,7 +233,7 @@ impl WaitingLookup for Waiter {
 
 impl Completion {
     /// Wakes the waiting thread, or returns the callback as a task.
-    fn deliver(self) -> Option<Task> {
+    fn deliver(self, reporter: &ReporterHandle) -> Option<Task> {
         let Completion { query, on_complete } = self;
         query.state.lock().stage = QueryStage::Delivered;
         match on_complete {
@@ -236,20 +242,30 @@ impl Completion {
                 None
             }
             OnComplete::Call(body) => {
-                let outcome = query.take()?;
-                Some(Task::call(move || body(outcome.map(SmallVec::into_vec))))
+                let (outcome, reporter) = (query.take()?, reporter.clone());
+                // Caught here, because another lookup of this thread may run the task.
+                Some(Task::call(move || report_panic(&reporter, || body(outcome.map(SmallVec::into_vec)))))
             }
         }
     }
 }
 
-/// Delivers decided queries. Callbacks are dispatched as tasks of this thread. Called with no lock held (S5).
-pub(crate) fn complete(completions: impl IntoIterator<Item = Completion>) {
+/// Delivers decided queries. Callbacks are dispatched as tasks of this thread. Called with no lock held (S5). Does not
+/// panic: the caller may be in the middle of a removal.
+pub(crate) fn complete(reporter: &ReporterHandle, completions: impl IntoIterator<Item = Completion>) {
     let mut callbacks: SmallVec<[Task; 2]> = SmallVec::new();
     for completion in completions {
-        callbacks.extend(completion.deliver());
+        callbacks.extend(completion.deliver(reporter));
     }
     if !callbacks.is_empty() {
-        dispatch(callbacks);
+        // The callbacks may have queued units, whose panics the dispatch resumes.
+        report_panic(reporter, || dispatch(callbacks));
+    }
+}
+
+/// Runs the receivers of a lookup. A panic goes to the error reporter.
+fn report_panic(reporter: &ReporterHandle, run: impl FnOnce()) {
+    if let Err(panic) = catch(run) {
+        reporter.report(Error::other(format!("what a lookup called when it was complete panicked: {panic}")));
     }
 }

@@ -12,7 +12,8 @@
 
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, Result};
+use crate::base::catch;
+use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::generator::ParkedLookup;
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_order};
@@ -35,7 +36,7 @@ pub(crate) fn start(
     query: Arc<Query>,
 ) {
     if let Err(error) = check_order(session, order) {
-        return complete(query.fail(&error));
+        return complete(&session.error_reporter, query.fail(&error));
     }
     let mut search = Search::new(order, requests);
     match search.run() {
@@ -44,7 +45,7 @@ pub(crate) fn start(
             let lookup = PendingLookup { session: session.clone(), needed_by: needed_by.map(str::to_string), query };
             point.park(ParkedSearch::new(search, lookup));
         }
-        Err(error) => complete(query.fail(&error)),
+        Err(error) => complete(&session.error_reporter, query.fail(&error)),
     }
 }
 
@@ -59,7 +60,7 @@ struct PendingLookup {
 fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str>, query: Arc<Query>) {
     let (order, requests, matches) = match search.into_required_matches(needed_by) {
         Ok(found) => found,
-        Err(error) => return complete(query.fail(&error)),
+        Err(error) => return complete(&session.error_reporter, query.fail(&error)),
     };
     query.set_expected(requests.len(), matches.len());
     let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
@@ -75,13 +76,13 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
         });
         drop(state);
         if let Err(error) = attached {
-            complete(query.fail(&error));
+            complete(&session.error_reporter, query.fail(&error));
             break;
         }
     }
     let completion = query.record(None);
     session.dispatcher.start(tasks);
-    complete(completion);
+    complete(&session.error_reporter, completion);
 }
 
 /// As [`attach_all`], for a query that waits for one definition only.
@@ -93,10 +94,11 @@ pub(crate) fn attach_one(
     query: Arc<Query>,
 ) {
     let attached = attach(&mut dylib.state.lock(), dylib, visibility, id, request, 0, &query);
+    let reporter = &dylib.session.error_reporter;
     match attached {
         Ok(Attached::Waiting(task)) => dylib.session.dispatcher.start(task),
-        Ok(Attached::Answered(result)) => complete(query.record(result.map(|result| (0, result)))),
-        Err(error) => complete(query.fail(&error)),
+        Ok(Attached::Answered(result)) => complete(reporter, query.record(result.map(|result| (0, result)))),
+        Err(error) => complete(reporter, query.fail(&error)),
     }
 }
 
@@ -159,24 +161,32 @@ impl ParkedLookup for ParkedSearch {
         let Some(lookup) = self.lookup.take() else { return };
         let PendingLookup { session, needed_by, query } = lookup;
         if let Err(error) = outcome {
-            return complete(query.fail(&error));
+            return complete(&session.error_reporter, query.fail(&error));
         }
         let mut search = self.search.resume();
-        // First match what the generator has defined meanwhile.
-        match search.match_names().and_then(|()| search.run()) {
+        // First match what the generator has defined meanwhile. A panic of a later generator fails the lookup: the
+        // caller of the lookup is not on this thread.
+        let outcome = catch(|| search.match_names().and_then(|()| search.run()));
+        match outcome.unwrap_or_else(|panic| Err(generator_panicked(&search, &panic))) {
             Ok(Progress::Found) => attach_all(&session, search, needed_by.as_deref(), query),
             Ok(Progress::Suspended(point)) => {
                 point.park(ParkedSearch::new(search, PendingLookup { session, needed_by, query }));
             }
-            Err(error) => complete(query.fail(&error)),
+            Err(error) => complete(&session.error_reporter, query.fail(&error)),
         }
     }
+}
+
+#[cold]
+fn generator_panicked(search: &Search<'_>, panic: &str) -> Error {
+    Error::other(format!("a generator of `{}` panicked in a lookup: {panic}", search.dylib_name()))
 }
 
 impl Drop for ParkedSearch {
     fn drop(&mut self) {
         let Some(lookup) = self.lookup.take() else { return };
         let dylib = self.search.dylib_name();
-        complete(lookup.query.fail(&ErrorKind::LookupAbandoned { dylib }.into()));
+        let error = ErrorKind::LookupAbandoned { dylib }.into();
+        complete(&lookup.session.error_reporter, lookup.query.fail(&error));
     }
 }

@@ -54,7 +54,8 @@ impl ExecutionSession {
     }
 
     /// As [`lookup`](Self::lookup), but calls `on_complete` with the outcome instead of waiting. The callback runs with
-    /// no lock held, on the thread that has the last symbol; this may be the calling thread.
+    /// no lock held, on the thread that has the last symbol; this may be the calling thread. A panic of the callback goes
+    /// to the session's [error reporter](crate::session::SessionOptions::error_reporter).
     pub fn lookup_then(
         &self,
         order: &[(JitDylib, Visibility)],

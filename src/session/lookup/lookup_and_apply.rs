@@ -66,7 +66,9 @@ impl<'d> LookupAndApply<'d> {
     /// It is called with no lock held, and may call back into the session.
     ///
     /// # Panics
-    /// If a part panics, the later parts are not applied.
+    /// If a part panics, the later parts are not applied. The panic leaves [`run`](Self::run); after
+    /// [`start`](Self::start), the [error reporter](crate::session::SessionOptions::error_reporter) gets it, and
+    /// `on_applied` is not called.
     pub fn apply(
         mut self,
         requests: &[SymbolRequest<'_>],

@@ -32,7 +32,8 @@ struct Shared {
 
 impl ExecutionSession {
     /// As [`lookup`](Self::lookup), as a future. Without worker threads, this call itself runs the materialisation that
-    /// the lookup starts.
+    /// the lookup starts. A panic of a waker goes to the session's [error
+    /// reporter](crate::session::SessionOptions::error_reporter).
     pub fn lookup_async(
         &self,
         order: &[(JitDylib, Visibility)],

@@ -182,6 +182,11 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
+    /// The name of the dylib at which the search is, for errors.
+    pub(crate) fn dylib_name(&self) -> &str {
+        self.order.get(self.dylib).map_or("", |(dylib, _)| dylib.name())
+    }
+
     /// Ends the search with what was found.
     pub(crate) fn into_matches(self) -> SmallVec<[Match; 2]> {
         self.matches

@@ -14,6 +14,7 @@ use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::core::deferred_notifications::DeferredNotifications;
 use crate::session::core::jit_dylib::DylibState;
+use crate::session::core::query::complete;
 use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::core::symbol_ref::{DependencyRef, NameOf, SymbolRef};
 use crate::session::core::waiting;
@@ -89,10 +90,12 @@ impl MaterializationResponsibility {
         let own = std::mem::take(&mut self.claimed);
         let mut notifications = DeferredNotifications::new(self.observers());
         let outcome = emit(&self, &own, &mut notifications);
-        notifications.deliver(self.observers());
-        if let Err(error) = &outcome {
-            // Also fails the symbols of groups that were emitted before the error, and wait.
-            self.fail_symbols(&own, error);
+        let completions = notifications.call_observers(self.observers());
+        match &outcome {
+            Ok(_) => complete(&self.session().error_reporter, completions),
+            // Also fails the symbols of groups that were emitted before the error, and wait. They fail before a callback
+            // runs: the callback may look them up, and this thread is the only one that fails them.
+            Err(error) => self.fail_symbols(&own, error, completions),
         }
         outcome
     }

@@ -168,7 +168,8 @@ impl MaterializationResponsibility {
     }
 
     /// Looks names up in the dylib's [search order](JitDylib::search_order). Then calls `on_complete` with this
-    /// responsibility and the results, in the order of `requests`, on the thread that has the last result.
+    /// responsibility and the results, in the order of `requests`, on the thread that has the last result. A panic of
+    /// `on_complete` goes to the caller if the results are there already, else to the error reporter.
     pub fn lookup(
         self,
         requests: &[SymbolRequest<'_>],
@@ -293,7 +294,7 @@ impl MaterializationResponsibility {
         if self.observers().is_active() {
             self.deliver_resolved(own);
         }
-        complete(completions);
+        complete(&self.session().error_reporter, completions);
         Ok(())
     }
 
@@ -308,11 +309,11 @@ impl MaterializationResponsibility {
     /// receives the error.
     pub fn fail(mut self, error: Error) {
         let own = std::mem::take(&mut self.claimed);
-        self.fail_symbols(&own, &error);
+        self.fail_symbols(&own, &error, Completions::new());
     }
 
-    /// Fails those of `own` that are not ready.
-    pub(crate) fn fail_symbols(&self, own: &[ClaimedSymbol], error: &Error) {
+    /// Fails those of `own` that are not ready. Then delivers `completions` and what failed with the symbols.
+    pub(crate) fn fail_symbols(&self, own: &[ClaimedSymbol], error: &Error, completions: Completions) {
         let symbols: Vec<RemovedSymbol> = {
             let mut state = self.core.dylib().state.lock();
             // A ready symbol may be in use, so it stays.
@@ -324,11 +325,12 @@ impl MaterializationResponsibility {
             self.observers().deliver_refused(self.core.dylib(), &self.unit_name, error);
         }
         if symbols.is_empty() {
-            return;
+            return complete(&self.session().error_reporter, completions);
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
         let unpublished = RemovedDefinitions { symbols, units: Vec::new() };
-        if !unpublished.fail_waiters(self.core.dylib(), || error.clone()) && !self.caller_gets_outcome {
+        let has_failed_query = unpublished.fail_waiters_after(completions, self.core.dylib(), || error.clone());
+        if !has_failed_query && !self.caller_gets_outcome {
             let (dylib, cause) = (self.core.dylib().name.to_string(), error.clone());
             self.session()
                 .error_reporter
@@ -347,7 +349,7 @@ impl Drop for MaterializationResponsibility {
             unit: self.unit_name.to_string(),
             symbols: own.iter().map(|symbol| symbol.name.to_string()).collect(),
         };
-        self.fail_symbols(&own, &error.into());
+        self.fail_symbols(&own, &error.into(), Completions::new());
     }
 }
 

@@ -117,3 +117,41 @@ impl HostCalls for HostDomain {
         CallEntry::new(record)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::session::pins::guards::{Deferred, defer};
+
+    fn is_entered(record: &EpochRecord) -> bool {
+        record.epoch() % 2 == 1
+    }
+
+    /// Enters a call when it is released, and does not leave it.
+    struct EntersACall(&'static EpochRecord);
+
+    impl Deferred for EntersACall {
+        fn release(self: Box<Self>, _: Vec<Box<dyn Deferred>>) {
+            self.0.enter();
+        }
+    }
+
+    #[test]
+    fn a_call_that_deferred_work_enters_during_a_refresh_holds_until_it_is_left() {
+        for nested in 0..3 {
+            let domain = Guards::new();
+            let record = domain.record_of_this_thread(&LAST_CALL);
+            for _ in 0..=nested {
+                record.enter();
+            }
+            assert!(defer(EntersACall(record), domain.active()).is_none());
+            record.refresh();
+            for _ in 0..=nested {
+                record.leave_and_run_deferred(record.epoch());
+                assert!(is_entered(record), "the call of the deferred work is entered");
+            }
+            record.leave_and_run_deferred(record.epoch());
+            assert!(!is_entered(record));
+        }
+    }
+}

@@ -222,7 +222,8 @@ impl EpochRecord {
                 self.run_deferred();
             }
             self.enter();
-            self.nested.store(nested, Ordering::Relaxed);
+            // Added, not stored: the deferred work may have entered a guard that it has not left.
+            self.nested.store(self.nested.load(Ordering::Relaxed) + nested, Ordering::Relaxed);
         } else {
             self.deregister_if_owned_by_guards();
         }

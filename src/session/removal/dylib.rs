@@ -14,7 +14,9 @@ impl SessionInner {
     pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
         dylib.close();
         let pending = dylib.clear();
-        let is_empty = matches!(pending.as_deref(), Ok([]));
+        // Asked of the table: `pending` lacks the trackers that an earlier call removed, or the call around this one if an
+        // observer or a manager makes this call.
+        let is_empty = dylib.inner().state.lock().has_no_tracker();
         if !is_empty {
             // Before it leaves the other list: at each moment one of the lists has a dylib that is not released.
             self.list_removed(dylib.inner());

@@ -16,7 +16,7 @@
 //!    pins the tracker meanwhile, so that the tracker joins the batch.
 //! 3. The batch is sorted: a tracker comes before those that it refers to.
 //! 4. The managers release the resources, in reverse order of registration.
-//! 5. The pins that the batch held are dropped. Trackers that become free by that form the next batch.
+//! 5. The pins that the batch held are dropped. Trackers that become free by that form the next batch, which is sorted too.
 //!
 //! [`Guard`]: crate::session::Guard
 //! [`ResourceManager::release_pins`]: crate::session::ResourceManager::release_pins
@@ -221,7 +221,7 @@ fn after_unpin(core: Arc<TrackerCore>, next_step: AfterUnpin) {
         (ReclaimPolicy::OnDrop, AfterUnpin::Reclaim) => reclaim(&session, &[core], &[]),
         (ReclaimPolicy::OnDrop, AfterUnpin::AskGraph) => {
             let free = claim(&session, vec![core], &mut FxHashSet::default());
-            reclaim(&session, &free, &[]);
+            reclaim(&session, &in_order(&session, free), &[]);
         }
         (ReclaimPolicy::Explicit | ReclaimPolicy::Background, next_step) => {
             let claimed = match next_step {
@@ -312,7 +312,8 @@ fn keys_of<'a>(
 pub(crate) fn reclaim(session: &Arc<SessionInner>, free: &[Arc<TrackerCore>], reported: &Retired) {
     let mut freed = reclaim_batch(session, free, reported);
     while !freed.is_empty() {
-        freed = reclaim_batch(session, &freed, reported);
+        // Finalisers of this batch run in order too: what a batch frees may refer to each other.
+        freed = reclaim_batch(session, &in_order(session, freed), reported);
     }
 }
 

@@ -99,10 +99,12 @@ impl ResourceTracker {
         let session = &core.dylib().session;
         loop {
             let closure = session.pins.lock().transitive_dependents(core);
-            let before = batch.retired.len();
+            let before = (batch.retired.len(), batch.merged.len());
             closure.into_iter().for_each(|core| batch.retire(&core.dylib().clone(), [core]));
+            // A dependant that was transferred meanwhile has left the graph, and its destination refers to this tracker.
+            let has_changed = (batch.retired.len(), batch.merged.len()) != before;
             // Seeded bug: a tracker that has come to refer to a dependant meanwhile is not removed, and holds all of them.
-            if batch.retired.len() == before || seeded_bug!("cascade_in_one_pass") {
+            if !has_changed || seeded_bug!("cascade_in_one_pass") {
                 break;
             }
         }
@@ -119,8 +121,7 @@ impl ResourceTracker {
     /// trackers are removed in that case too.
     pub fn remove_all<'a>(trackers: impl IntoIterator<Item = &'a ResourceTracker>) -> Result<Vec<Removal>> {
         let cores: Vec<_> = trackers.into_iter().map(|tracker| tracker.core().clone()).collect();
-        let mut failures: Vec<_> =
-            cores.iter().filter(|core| core.state.is_merged()).map(|core| core.defunct()).collect();
+        let mut failures = Vec::new();
         let mut by_dylib = cores.clone();
         // Newest first, as a loader unloads.
         by_dylib.sort_by_key(|core| {
@@ -131,6 +132,7 @@ impl ResourceTracker {
             for of_dylib in of_session.chunk_by(|a, b| Arc::ptr_eq(a.dylib(), b.dylib())) {
                 batch.retire(of_dylib[0].dylib(), of_dylib.iter().cloned());
             }
+            failures.extend(batch.merged.iter().map(|core| core.defunct()));
             failures.extend(batch.finish(&of_session[0].dylib().session).err());
         }
         Error::join(failures)?;
@@ -147,7 +149,7 @@ impl JitDylib {
     /// The errors of managers, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
         let (mut batch, mut others) = (Batch::default(), Vec::new());
-        let hooks = {
+        let mut hooks = {
             let mut state = self.inner().state.lock();
             let hooks = std::mem::take(&mut state.clear_hooks);
             // Mostly there is no hook. A hook must run before the trackers are retired, with no lock held.
@@ -157,7 +159,7 @@ impl JitDylib {
             hooks
         };
         if !hooks.is_empty() {
-            hooks.iter().for_each(|hook| others.extend(hook.trackers_to_remove()));
+            hooks.retain(|hook| hook.trackers_to_remove(self).map(|trackers| others.extend(trackers)).is_some());
             batch.retire_all(&mut self.inner().state.lock());
         }
         others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
@@ -177,10 +179,11 @@ impl JitDylib {
 /// [`ErrorKind::TrackerDefunct`] if the tracker was transferred away. Otherwise the errors of managers, joined.
 pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
     let core = tracker.core();
+    reclaim::force_reclaim(core);
+    // Asked for afterwards: before, a transfer may come in between.
     if core.state.is_merged() {
         return Err(core.defunct());
     }
-    reclaim::force_reclaim(core);
     Removal::finished_or_pending(core.clone())
 }
 
@@ -189,6 +192,8 @@ pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
 struct Batch {
     retired: SmallVec<[(Arc<TrackerCore>, RetireOutcome); 4]>,
     unpublished: Vec<(RemovedDefinitions, Arc<TrackerCore>)>,
+    /// Trackers that were not retired, because they were transferred away before.
+    merged: Vec<Arc<TrackerCore>>,
 }
 
 impl Batch {
@@ -207,10 +212,13 @@ impl Batch {
 
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         for core in cores {
-            let outcome = core.state.retire();
-            if matches!(outcome, RetireOutcome::Free | RetireOutcome::Held) {
-                self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
-                self.retired.push((core, outcome));
+            match core.state.retire() {
+                outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
+                    self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
+                    self.retired.push((core, outcome));
+                }
+                RetireOutcome::Merged => self.merged.push(core),
+                RetireOutcome::AlreadyRetired => {}
             }
         }
     }

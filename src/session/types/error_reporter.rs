@@ -5,6 +5,7 @@
 //!
 //! - a unit fails and no lookup waits for it;
 //! - a manager fails while the drop of a pin completes a removal;
+//! - a callback of a lookup panics, or a waker of a lookup's future;
 //! - anything fails while the last handle of a session is dropped.
 //!
 //! They go to the reporter. Without a reporter they are dropped and not printed: a library must not write to the standard error
@@ -21,6 +22,7 @@ use crate::sync::Arc;
 pub type ErrorReporter = Arc<dyn Fn(Error) + Send + Sync>;
 
 /// The error reporter of a session, if it has one.
+#[derive(Clone)]
 pub(crate) struct ReporterHandle(Option<ErrorReporter>);
 
 impl ReporterHandle {

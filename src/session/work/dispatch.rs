@@ -64,29 +64,33 @@ pub(crate) fn dispatch<J: Job>(tasks: impl IntoIterator<Item = Task<J>>) {
     let Some(first) = tasks.next() else { return };
     if J::queue().try_with(|_| ()).is_err() {
         // The thread is ending and its queue is destroyed.
-        return [first].into_iter().chain(tasks).for_each(Task::run);
+        return run_all([first].into_iter().chain(tasks));
     }
     if RUNNING.with(|running| running.replace(true)) {
         return enqueue([first].into_iter().chain(tasks));
     }
     enqueue(tasks);
-    let reset = ResetRunning;
-    let mut panicked = None;
+    let _reset = ResetRunning;
     let mut following = Some(first);
-    while let Some(task) = following.take().or_else(pop) {
+    run_all(std::iter::from_fn(|| following.take().or_else(pop)));
+}
+
+/// Runs `tasks` in order. If tasks panic, the first panic is resumed after all have run.
+fn run_all<J: Job>(tasks: impl Iterator<Item = Task<J>>) {
+    let mut panicked = None;
+    for task in tasks {
         // Other threads may wait for the tasks behind one that panics, so these tasks must run.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             keep_first(&mut panicked, panic);
         }
     }
-    drop(reset);
     if let Some(panic) = panicked {
         resume_unwind(panic);
     }
 }
 
 /// Keeps the first of several panics and drops the others.
-pub(super) fn keep_first(first: &mut Option<Payload>, panic: Payload) {
+pub(in crate::session) fn keep_first(first: &mut Option<Payload>, panic: Payload) {
     match first {
         None => *first = Some(panic),
         Some(_) => discard(panic),

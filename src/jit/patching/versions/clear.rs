@@ -1,0 +1,111 @@
+//! Clears of a patched dylib, or of the dylib of a version: what is removed with it. The head of `versions.rs` says why.
+
+use crate::jit::patching::versions::{LiveVersion, Versions, pin_for_late_bindings};
+use crate::session::{ClearHook, JitDylib, ResourceTracker};
+
+impl ClearHook for Versions {
+    fn trackers_to_remove(&self, dylib: &JitDylib) -> Option<Vec<ResourceTracker>> {
+        // Nested if an observer that was called for a redirect clears the dylib.
+        let _guard = self.commit_lock.lock();
+        let state = {
+            let mut state = self.state.lock();
+            // A version whose commit failed, or that was retired, while this thread waited for the lock.
+            if *dylib != self.dylib && !state.live.values().any(|version| version.code.dylib == *dylib) {
+                return None;
+            }
+            state.clear()
+        };
+        if let Some((_, stubs)) = state.current.keys().next().and_then(|name| self.dylib.pin(name.as_str())) {
+            for (name, number) in &state.current {
+                // Fails if other code removed the version. Its own pin then keeps what callers reach.
+                let _ = stubs.add_dependency(&state.live[number].code.functions[name].symbol);
+            }
+        }
+        let mut trackers: Vec<_> = state.stubs.into_iter().collect();
+        let mut dylibs = Vec::new();
+        for LiveVersion { code, variables } in state.live.into_values() {
+            if let Some(jit) = self.jit.upgrade() {
+                pin_for_late_bindings(&jit.session, &code);
+            }
+            dylibs.push(code.dylib);
+            trackers.push(code.tracker);
+            trackers.extend(variables);
+        }
+        trackers.extend(state.retired.into_iter().filter_map(|version| version.variables));
+        self.state.lock().cleared = dylibs;
+        Some(trackers)
+    }
+
+    fn cleared(&self) {
+        let dylibs = std::mem::take(&mut self.state.lock().cleared);
+        let jit = self.jit.upgrade();
+        for dylib in dylibs {
+            match &jit {
+                Some(jit) => {
+                    let removed = jit.session.remove_dylib(&dylib);
+                    removed.err().into_iter().for_each(|error| jit.session.report_error(error));
+                }
+                // The session is ending and removes its dylibs itself.
+                None => dylib.close(),
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::jit::inner::Jit;
+    use crate::jit::patching::patchable::Patchable;
+
+    const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
+
+    fn committed_twice() -> (Jit, Patchable) {
+        let jit = Jit::new().unwrap();
+        let kernels = jit.patchable_builder(jit.main_dylib(), &["scale"]).history(0).build().unwrap();
+        for _ in 0..2 {
+            let mut patch = kernels.patch();
+            patch.add_object("scale_1.o", SCALE_1).unwrap();
+            // SAFETY: J1 - the object may run.
+            drop(unsafe { patch.link() }.unwrap().commit().unwrap());
+        }
+        (jit, kernels)
+    }
+
+    #[test]
+    fn a_link_that_ends_during_a_clear_is_not_counted_after_it() {
+        let (jit, kernels) = committed_twice();
+        let versions = &kernels.0.versions;
+        versions.begin_link().unwrap();
+        // The clear stops at the lock of the dylib, after it has replaced the state.
+        let dylib = jit.main_dylib().inner().state.lock();
+        thread::scope(|threads| {
+            let clear = threads.spawn(|| versions.trackers_to_remove(jit.main_dylib()).map(drop));
+            while !versions.state.lock().is_cleared {
+                thread::yield_now();
+            }
+            assert_eq!(versions.state.lock().links_in_progress, 1);
+            versions.end_link();
+            drop(dylib);
+            assert!(clear.join().unwrap().is_some());
+        });
+        assert_eq!(versions.state.lock().links_in_progress, 0);
+        versions.cleared();
+    }
+
+    #[test]
+    fn a_clear_of_a_version_that_is_no_longer_live_clears_no_other() {
+        // The clear took its hooks before the version was retired, and asks them after it.
+        let (jit, kernels) = committed_twice();
+        let versions = &kernels.0.versions;
+        let of_other = jit.session().create_dylib("retired").unwrap();
+        assert!(versions.trackers_to_remove(&of_other).is_none());
+        assert!(!versions.state.lock().is_cleared);
+        let current = versions.state.lock().live.values().next().unwrap().code.dylib.clone();
+        assert!(versions.trackers_to_remove(&current).is_some());
+        assert!(versions.state.lock().is_cleared);
+        versions.cleared();
+    }
+}
