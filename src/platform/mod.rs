@@ -42,7 +42,7 @@ pub(crate) use init_fini::dependencies_first;
 pub use init_queue::{InitQueue, InitToken, QueuedObject};
 pub use profiler::{Profile, Profiler};
 pub use static_libraries::StaticLibraries;
-pub(crate) use stubs::StubHandle;
+pub(crate) use stubs::{StubHandle, redirect as redirect_slot};
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 

@@ -225,8 +225,9 @@ impl StubHandle {
     }
 }
 
+/// Redirects the stub of a slot, whether or not the dylib still has its name.
 #[inline]
-fn redirect(slot: Option<&Word>, dylib: &JitDylib, name: &str, target: ExecutorAddr) {
+pub(crate) fn redirect(slot: Option<&Word>, dylib: &JitDylib, name: &str, target: ExecutorAddr) {
     let Some(slot) = slot else { return };
     match dylib.observers().is_active() {
         false => slot.store(target.value()),

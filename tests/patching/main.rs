@@ -7,6 +7,7 @@ mod inside;
 mod lifetimes;
 mod program;
 mod rebinding;
+mod removed_names;
 mod variables;
 
 use jittison_test_support as support;

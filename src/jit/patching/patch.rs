@@ -219,7 +219,7 @@ impl Patch {
         let code = version.code_mut();
         let gone = match pin_functions(code) {
             Ok(pin) => {
-                code.pin = Some(pin);
+                code.pin = Some(Arc::new(pin));
                 return Ok(());
             }
             Err(name) => name,

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::base::{ExecutorAddr, Name};
 use crate::jit::patching::variables::VersionVariables;
 use crate::session::{JitDylib, Pin, ResourceTracker, SymbolRef};
+use crate::sync::Arc;
 
 /// The code of one version, in a dylib of its own.
 pub(super) struct VersionCode {
@@ -15,8 +16,9 @@ pub(super) struct VersionCode {
     pub(super) functions: FxHashMap<Name, VersionFunction>,
     /// The variables that it is the first to define.
     pub(super) variables: VersionVariables,
-    /// Keeps the code in memory while callers may reach it, even if other code removes the tracker.
-    pub(super) pin: Option<Pin>,
+    /// Keeps the code in memory while callers may reach it, even if other code removes the tracker. Shared with a
+    /// redirect in progress.
+    pub(super) pin: Option<Arc<Pin>>,
 }
 
 /// One function of a version.

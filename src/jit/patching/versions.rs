@@ -27,6 +27,12 @@
 //! from the stubs to the current versions and gives all trackers to one batch. So a handle to a stub pins the target of the
 //! stub, and rings of versions and stubs are reclaimed as other rings are.
 //!
+//! An observer may clear the dylib in the middle of a commit or a rollback. Then some stubs already lead to the new targets, so
+//! the edges lead there too ([`State::redirect_targets`]).
+//!
+//! Other code may remove the names of stubs and functions, or define them again. So stubs are known by their slots and their
+//! tracker, and versions by their pins, never by name.
+//!
 //! # Locks
 //!
 //! `commit_lock` is held during a commit, a rollback, a sweep and a clear. It is re-entrant, because observers run during a
@@ -45,7 +51,9 @@ use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
 use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
 use crate::jit::patching::version_code::VersionCode;
-use crate::session::{ClearHook, ExecutionSession, JitDylib, Removal, ResourceTracker};
+use crate::memory::Word;
+use crate::platform::redirect_slot;
+use crate::session::{ClearHook, ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The versions of one set of functions.
@@ -79,6 +87,10 @@ struct State {
     links_in_progress: usize,
     /// The tracker of the stubs. The first commit creates it.
     stubs: Option<ResourceTracker>,
+    /// The slots of the stubs. Empty in offline memory, whose code never runs.
+    slots: FxHashMap<Name, Arc<Word>>,
+    /// Pins of the versions to which a redirect in progress leads.
+    redirect_targets: Vec<Arc<Pin>>,
     /// The versions that are current or in the history.
     live: BTreeMap<u64, LiveVersion>,
     /// For each function that is defined, the version that callers reach.
@@ -115,6 +127,9 @@ struct RetiredVersion {
 
 /// The name of a stub, and its new target.
 type Redirect = (Name, ExecutorAddr);
+
+/// The slots of new stubs, in the order of their names.
+type NewSlots = Arc<Mutex<Vec<Option<Arc<Word>>>>>;
 
 impl Versions {
     pub(super) fn new(jit: &Jit, dylib: &JitDylib, names: Vec<Name>, limits: Limits) -> Arc<Versions> {
@@ -244,7 +259,8 @@ impl Versions {
             return Err(error);
         }
         let number = code.number;
-        let retired = self.redirect_and_retire(jit, &redirects, |state| {
+        let target = code.pin.iter().cloned().collect();
+        let retired = self.redirect_and_retire(jit, &redirects, target, |state| {
             state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
             state.undo.push_back(Undo { version: number, before });
             if state.undo.len() > self.limits.history {
@@ -262,7 +278,7 @@ impl Versions {
         let jit = self.jit.upgrade().ok_or_else(|| self.gone())?;
         let (dylib, functions) = (self.dylib.name().to_string(), self.function_names());
         let nothing = |problem| Error::from(ErrorKind::NothingToRollBack { dylib, functions, problem });
-        let (version, previous, redirects) = {
+        let (version, previous, redirects, targets) = {
             let state = self.state.lock();
             let Some(undo) = state.undo.back() else {
                 return Err(nothing("have no commit in their history"));
@@ -273,12 +289,14 @@ impl Versions {
                 .iter()
                 .map(|(name, number)| (name.clone(), state.live[number].code.functions[name].address))
                 .collect();
-            (undo.version, previous, redirects)
+            let numbers: BTreeSet<u64> = previous.iter().map(|(_, number)| *number).collect();
+            let targets = numbers.iter().filter_map(|number| state.live[number].code.pin.clone()).collect();
+            (undo.version, previous, redirects, targets)
         };
         if redirects.is_empty() {
             return Err(nothing("had no version before the last commit"));
         }
-        let retired = self.redirect_and_retire(&jit, &redirects, |state| {
+        let retired = self.redirect_and_retire(&jit, &redirects, targets, |state| {
             state.undo.pop_back();
             state.current.extend(previous);
         })?;
@@ -286,23 +304,42 @@ impl Versions {
         Ok(RolledBack { version, retired })
     }
 
-    /// Stores the new targets, then removes the versions that are not needed any more: see the header. `edit` enters into
-    /// the state which versions are current.
+    /// Stores the new targets, then removes the versions that are not needed any more: see the header. `targets` pins the
+    /// versions of the new targets. `edit` enters into the state which versions are current.
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
         redirects: &[Redirect],
+        targets: Vec<Arc<Pin>>,
         edit: impl FnOnce(&mut State),
     ) -> Result<Vec<Removal>> {
-        for (name, target) in redirects {
-            // Fails only if the stubs were reclaimed. Then no caller is left either.
-            jit.stubs.redirect(&self.dylib, name.as_str(), *target).map_err(|_| self.gone())?;
-        }
-        let unneeded = {
+        let (stubs, slots) = {
             let mut state = self.state.lock();
-            edit(&mut state);
-            state.remove_unneeded()
+            state.redirect_targets = targets;
+            let slots: Vec<_> = redirects.iter().map(|(name, _)| state.slots.get(name).cloned()).collect();
+            (state.stubs.as_ref().map(ResourceTracker::watch), slots)
         };
+        // The stubs are reclaimed if other code removed their tracker and no caller is left. The pin keeps them until all lead
+        // to their new targets.
+        let pin = stubs.and_then(|stubs| stubs.pin());
+        if pin.is_some() {
+            for ((name, target), slot) in redirects.iter().zip(&slots) {
+                redirect_slot(slot.as_deref(), &self.dylib, name.as_str(), *target);
+            }
+        }
+        let (targets, unneeded) = {
+            let mut state = self.state.lock();
+            let targets = std::mem::take(&mut state.redirect_targets);
+            if pin.is_none() || state.is_cleared {
+                drop(state);
+                drop(targets);
+                return Err(self.gone());
+            }
+            edit(&mut state);
+            (targets, state.remove_unneeded())
+        };
+        // Without the lock, because the drop of a last pin reclaims.
+        drop((targets, pin));
         Ok(unneeded.into_iter().filter_map(|version| self.retire(jit, version)).collect())
     }
 
@@ -332,16 +369,25 @@ impl Versions {
     fn define_stubs(&self, jit: &JitInner, new: &[(&str, ExecutorAddr)]) -> Result<()> {
         let known = self.state.lock().stubs.clone();
         if let Some(stubs) = known {
-            return jit.stubs.create(&stubs, new);
+            return self.define_stubs_under(jit, stubs, new);
         }
         let stubs = self.dylib.create_tracker()?;
-        match jit.stubs.create(&stubs, new) {
-            Ok(()) => drop(self.state.lock().stubs.insert(stubs)),
-            Err(error) => {
-                drop(stubs.remove());
-                return Err(error);
-            }
-        }
+        self.define_stubs_under(jit, stubs.clone(), new).inspect_err(|_| drop(stubs.remove()))
+    }
+
+    fn define_stubs_under(&self, jit: &JitInner, stubs: ResourceTracker, new: &[(&str, ExecutorAddr)]) -> Result<()> {
+        let (slots, count): (NewSlots, _) = (Arc::new(Mutex::new(Vec::new())), new.len());
+        let found = slots.clone();
+        jit.stubs.create_with(&stubs, new, move |_, stubs| {
+            *found.lock() = (0..count).map(|index| stubs.slot(index).map(Arc::new)).collect();
+        })?;
+        let slots = std::mem::take(&mut *slots.lock());
+        let named = new.iter().zip(slots).filter_map(|((name, _), slot)| Some((Name::new(name), slot?)));
+        let mut state = self.state.lock();
+        state.slots.extend(named);
+        let old = state.stubs.replace(stubs);
+        drop(state);
+        drop(old);
         Ok(())
     }
 
@@ -421,11 +467,17 @@ impl Versions {
 fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
     for tracker in session.late_bindings() {
         // No pin: the tracker is gone, so the call has returned.
-        let Some(pin) = tracker.pin() else { continue };
-        if code.functions.values().any(|function| pin.add_dependency(&function.symbol).is_err()) {
-            // The version accepts no dependants any more, so it must stay in memory for ever.
-            std::mem::forget(code.pin.clone());
+        if let (Some(caller), Some(version)) = (tracker.pin(), &code.pin) {
+            keep_for(&caller, version);
         }
+    }
+}
+
+/// Keeps a version in memory as long as the tracker of its callers.
+fn keep_for(callers: &Pin, version: &Arc<Pin>) {
+    if !callers.depend_on(version) {
+        // Other code removed the version, so it accepts no dependants any more. It must stay in memory for ever.
+        std::mem::forget(version.clone());
     }
 }
 

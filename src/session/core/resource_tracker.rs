@@ -296,6 +296,15 @@ impl Pin {
     }
 }
 
+impl Pin {
+    /// Records that the pinned tracker's code refers to the tracker that `other` pins. False, and nothing is recorded, if that
+    /// tracker was removed, or if the resources of this one are being released in spite of the pin. Both are of one session.
+    pub(crate) fn depend_on(&self, other: &Pin) -> bool {
+        let dylib = self.core.dylib();
+        dylib.session.pins.table_of(dylib.id.number()).add_for_pinned(&self.core, &other.core)
+    }
+}
+
 impl CodeHold for Pin {
     fn enter_call(&self) -> Option<CallEntry> {
         self.core.dylib().session.calls.enter_if_enabled()

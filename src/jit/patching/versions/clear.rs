@@ -1,6 +1,8 @@
 //! Clears of a patched dylib, or of the dylib of a version: what is removed with it. The head of `versions.rs` says why.
 
-use crate::jit::patching::versions::{LiveVersion, Versions, pin_for_late_bindings};
+use std::collections::BTreeSet;
+
+use crate::jit::patching::versions::{LiveVersion, Versions, keep_for, pin_for_late_bindings};
 use crate::session::{ClearHook, JitDylib, ResourceTracker};
 
 impl ClearHook for Versions {
@@ -15,11 +17,11 @@ impl ClearHook for Versions {
             }
             state.clear()
         };
-        if let Some((_, stubs)) = state.current.keys().next().and_then(|name| self.dylib.pin(name.as_str())) {
-            for (name, number) in &state.current {
-                // Fails if other code removed the version. Its own pin then keeps what callers reach.
-                let _ = stubs.add_dependency(&state.live[number].code.functions[name].symbol);
-            }
+        // No pin: the stubs are reclaimed, so no caller is left.
+        if let Some(stubs) = state.stubs.as_ref().and_then(|stubs| stubs.watch().pin()) {
+            let current: BTreeSet<u64> = state.current.values().copied().collect();
+            let current = current.iter().filter_map(|number| state.live[number].code.pin.as_ref());
+            current.chain(&state.redirect_targets).for_each(|version| keep_for(&stubs, version));
         }
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
         let mut dylibs = Vec::new();
