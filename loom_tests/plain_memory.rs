@@ -40,7 +40,7 @@ pub struct Plain {
 
 impl Plain {
     fn of(layout: &WindowLayout, cells: &Arc<Cells>, has_frames: bool) -> Plain {
-        let bytes = vec![0; layout.size as usize / 8 + 512];
+        let bytes = vec![0; layout.size() as usize / 8 + 512];
         Plain { bytes, layout: *layout, cells: cells.clone(), has_frames }
     }
 }

@@ -103,7 +103,7 @@ impl SlabPool {
     /// The addresses of the first window: `(base, size in bytes)`.
     pub fn window(&self) -> (ExecutorAddr, u64) {
         let window = self.windows.first();
-        (window.mapped.base(), window.layout.size)
+        (window.mapped.base(), window.layout.size())
     }
 
     /// How the first window is mapped, in a few words.

@@ -135,7 +135,7 @@ impl Window {
     pub(crate) fn report_mapped(&self, events: &mut EventBuf) {
         if self.sink.has_observer() {
             self.is_reported.store(true, Ordering::Relaxed);
-            events.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
+            events.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size() });
         }
     }
 
@@ -497,7 +497,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if self.is_reported.load(Ordering::Relaxed) {
-            let (address, bytes) = (self.mapped.base(), self.layout.size);
+            let (address, bytes) = (self.mapped.base(), self.layout.size());
             self.sink.deliver_one(MemoryEvent::WindowUnmapped { address, bytes });
         }
     }

@@ -24,7 +24,7 @@ struct Refusing {
 impl MemoryMapper for Refusing {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         let mut requested = self.requested.lock().unwrap();
-        requested.push(layout.size);
+        requested.push(layout.size());
         if requested.len() <= self.refusals {
             let problem = format!("no, for the {}th time", requested.len());
             return Err(MemoryFault::Refused { step: "mapping".to_string(), problem });
@@ -144,7 +144,7 @@ struct HeapMapper;
 
 impl MemoryMapper for HeapMapper {
     fn map_window(&self, layout: &WindowLayout, _placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        Ok(Arc::new(Heap { bytes: vec![0; layout.size as usize / 8], layout: *layout }))
+        Ok(Arc::new(Heap { bytes: vec![0; layout.size() as usize / 8], layout: *layout }))
     }
 }
 
