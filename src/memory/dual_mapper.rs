@@ -131,6 +131,10 @@ pub(super) fn map(
 // file that the running view shows. M1 - the mappings belong to this window alone. The data pool is anonymous memory,
 // which is zero until it is written.
 unsafe impl MappedWindow for DualWindow {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
+
     fn base(&self) -> ExecutorAddr {
         self.window.base
     }

@@ -131,6 +131,10 @@ impl SingleWindow {
 // mapped them. M2 - pages are writable after `open`; no address is writable and executable at the same time. Anonymous
 // memory is zero until it is written.
 unsafe impl MappedWindow for SingleWindow {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
+
     fn base(&self) -> ExecutorAddr {
         self.window.base
     }

@@ -93,7 +93,8 @@ pub(crate) struct WindowReservation {
 }
 
 impl Window {
-    /// `is_low` says that the window is below 2 GiB, and that the other windows of the pool need not be.
+    /// `is_low` says that the window is below 2 GiB, and that the other windows of the pool need not be. `mapped` passed
+    /// [`check_new`](crate::memory::mapper::check_new) with `layout`.
     pub(crate) fn new(
         mapped: Arc<dyn MappedWindow>,
         layout: WindowLayout,
@@ -105,7 +106,8 @@ impl Window {
         let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_to_populate(pool));
         let shard = |_| ShardLock(Mutex::new(Shard::new(populate_at_once)));
         // SAFETY: M5, M6 - the start and the size are those of the code pool in the layout that the window was mapped
-        // with. The window is new, so no other table of it exists.
+        // with: `check_new` has compared the layouts. It also found no other handle of the window, so no other table of
+        // it exists.
         let frames = unsafe {
             FrameTable::new(&mapped, pool_starts[SegmentKind::Code.index()], layout.pool(SegmentKind::Code).size)
         };
