@@ -242,7 +242,8 @@ fn heap_memory_unknown_to_unwinders_can_be_a_window() {
 #[test]
 fn a_manager_that_refuses_fails_the_link_and_leaves_the_session_usable() {
     struct NotToday(SlabPool, AtomicUsize);
-    impl MemoryManager for NotToday {
+    // SAFETY: the pool makes all allocations.
+    unsafe impl MemoryManager for NotToday {
         fn allocate(
             &self,
             plan: &jittison::memory::SegmentPlan,
