@@ -40,7 +40,7 @@ pub struct Plain {
 
 impl Plain {
     fn of(layout: &WindowLayout, cells: &Arc<Cells>, has_frames: bool) -> Plain {
-        let bytes = vec![0; layout.size as usize / 8 + 512];
+        let bytes = vec![0; layout.size() as usize / 8 + 512];
         Plain { bytes, layout: *layout, cells: cells.clone(), has_frames }
     }
 }
@@ -62,7 +62,7 @@ impl MemoryMapper for FramedMapper {
     fn map_window(&self, layout: &WindowLayout, _: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         let window = Arc::new(Plain::of(layout, &Cells::new(), true));
         *self.0.lock().unwrap() = Some(window.clone());
-        Ok(window)
+        Ok(Arc::new(Read(window)))
     }
 }
 
@@ -87,6 +87,9 @@ const FRAME_HEADER: u64 = 0x1004;
 
 // SAFETY: the vector is longer than the layout and never resized. Only the owners of its parts write it.
 unsafe impl MappedWindow for Plain {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
     fn base(&self) -> ExecutorAddr {
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(4096))
     }
@@ -102,5 +105,29 @@ unsafe impl MappedWindow for Plain {
         // SAFETY: by the contract of `purge`, no one uses these pages.
         unsafe { pages.write_bytes(0, size as usize) };
         Ok(())
+    }
+}
+
+/// A window whose table [`FramedMapper`] reads. A pool refuses a window that has another handle, so this is a window of its
+/// own around a shared one.
+struct Read(Arc<Plain>);
+
+// SAFETY: each method returns the result of the inner window. Its other owner only loads atomic words.
+unsafe impl MappedWindow for Read {
+    fn layout(&self) -> &WindowLayout {
+        self.0.layout()
+    }
+    fn base(&self) -> ExecutorAddr {
+        self.0.base()
+    }
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
+        self.0.working_view(pool)
+    }
+    fn frame_header(&self) -> Option<*mut u8> {
+        self.0.frame_header()
+    }
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { self.0.purge(pool, offset, size) }
     }
 }

@@ -183,7 +183,7 @@ impl Jit {
             let no_address = || {
                 Error::other(format!(
                     "thread-local variable `{name}` has no address: no loaded library has the TLS module {} with a byte at offset \
-                     {:#x}; its object was removed, or it was defined with a value that is not from `TlsIndex::to_address`",
+                     {:#x}; its object was removed or is not linked yet, or it was defined with a value that is not from `TlsIndex::to_address`",
                     variable.module, variable.offset
                 ))
             };

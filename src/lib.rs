@@ -107,6 +107,7 @@
 //! | [`Jit::remove_now`] | no thread is in the code, will call it, or accesses its data |
 //! | [`LazyFailureHandler::new`](host::LazyFailureHandler::new) | each address that the handler returns is a function of the right signature |
 //! | [`MappedFile::open`] | no one changes the file while it is mapped |
+//! | [`MemoryManager`](memory::MemoryManager), an `unsafe trait` | its allocations keep their memory and addresses until they are dropped |
 //! | [`MappedWindow`](memory::MappedWindow), an `unsafe trait` | an implementation maps memory as the trait describes |
 //!
 //! # Errors

@@ -67,4 +67,13 @@ pub enum MemoryFault {
         /// The reason.
         problem: &'static str,
     },
+    /// A [`MemoryMapper`](crate::memory::MemoryMapper) returned a window that the pool cannot use.
+    ///
+    /// - *Cause*: a defect of the mapper: it returned a window that it keeps or has returned before, or one of another layout.
+    /// - *Remedy*: let the mapper map a new window of the requested layout for each call.
+    #[error("the memory mapper returned an unusable window: {problem}; this is a defect of the mapper")]
+    BadWindow {
+        /// The reason.
+        problem: &'static str,
+    },
 }

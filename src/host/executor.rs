@@ -154,8 +154,12 @@ pub(crate) trait ThreadLocalBlock: Send + Sync + fmt::Debug {
     /// Distance of the block from the thread pointer, if it is the same in every thread.
     fn static_offset(&self) -> Option<i64>;
 
-    /// The image, to be completed before any thread has a copy of it. `None` if the block has a static offset.
+    /// The image, to be completed before any thread has a copy of it. `None` if the block is complete. A block with a static
+    /// offset always is.
     fn image(&mut self) -> Option<&mut [u8]>;
+
+    /// Ends the writing of the image. From now on threads may copy it.
+    fn complete(&mut self);
 }
 
 /// The exit handlers of one object. Dropping it closes the scope: handlers that have not run are dropped.

@@ -31,7 +31,8 @@ use crate::sync::Arc;
 pub(crate) struct InProcess;
 
 impl InProcess {
-    /// Address of a thread-local variable in the calling thread. `None` if no loaded library has it.
+    /// Address of a thread-local variable in the calling thread. `None` if no loaded library has it, or if its block is not
+    /// complete.
     ///
     /// Not a method of [`Executor`]: a thread of the process that links has no copy of a variable of another process.
     pub(crate) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
@@ -147,6 +148,10 @@ impl ThreadLocalBlock for ThreadLocalModule {
 
     fn image(&mut self) -> Option<&mut [u8]> {
         ThreadLocalModule::image(self)
+    }
+
+    fn complete(&mut self) {
+        ThreadLocalModule::complete(self);
     }
 }
 

@@ -8,9 +8,24 @@
 //! Code of the static TLS models needs the block at the same distance from the thread pointer in every thread. The C library
 //! grants that as long as its reserved static space lasts. It initialises such a block in all threads when the module is
 //! loaded, so the image must be complete by then.
+//!
+//! # When safe code reaches a block
+//! The image of another block may get its last values after the block is loaded. The C library copies the image when a thread
+//! first asks for the block, and safe code can ask with a made-up [`TlsIndex`]. So [`address_in_this_thread`] accepts a block
+//! of linked code only if its module is in [`COMPLETE_MODULES`]:
+//!
+//! | event | in `COMPLETE_MODULES` | image |
+//! |---|---|---|
+//! | the loader loads the file | no | only the owner of the module writes it |
+//! | [`complete`](ThreadLocalModule::complete) | yes | nobody writes it any more |
+//! | drop, before the library is closed | no | unmapped when the last handle of the library is closed |
+//!
+//! The check holds no lock while the loader copies. It opens the library first, so the loader gives the number to no other
+//! module. If the number is in the set then, it belongs to that library, whose image is final. The name of the file tells
+//! blocks of linked code from libraries ([`is_linked_block`]), so a block that is loaded and not yet recorded is refused, too.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -19,7 +34,7 @@ use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::host::thread_local_image::{MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage};
 use crate::os::{Library, SharedFile};
-use crate::sync::StaticMutex;
+use crate::sync::StaticForkMutex;
 
 /// The thread-local block of linked code. Dropping it frees the copies of all threads: no code may use them any more.
 pub struct ThreadLocalModule {
@@ -29,6 +44,7 @@ pub struct ThreadLocalModule {
     image_size: usize,
     number: u32,
     static_offset: Option<i64>,
+    is_complete: bool,
 }
 
 /// Whether a block needs the same distance from the thread pointer in every thread.
@@ -43,7 +59,8 @@ pub enum StaticTls {
 }
 
 impl ThreadLocalModule {
-    /// Loads a block of `size` bytes that starts with `image`. The other bytes are zero.
+    /// Loads a block of `size` bytes that starts with `image`. The other bytes are zero. `Jit::address_of` finds no variable of
+    /// the block before [`complete`](Self::complete), unless the block has a static offset.
     ///
     /// # Errors
     /// The image is larger than the block; the block is larger than 2 GiB; `align` is not a power of two up to 2 MiB; the
@@ -75,13 +92,19 @@ impl ThreadLocalModule {
             let library = load(&file.bytes())?;
             let words = Words::of(&library)?;
             let static_offset = is_static.then_some(words.static_offset);
-            let number = words.variable.module;
-            if let Some(offset) = static_offset {
-                STATIC_MODULES.lock().insert(number, offset);
+            let mut module = ThreadLocalModule {
+                image: library.first_byte()? + file.offset(),
+                image_size: image.len(),
+                number: words.variable.module,
+                static_offset,
+                is_complete: false,
+                _library: library,
+            };
+            // The loader has copied the image of such a block.
+            if is_static {
+                module.complete();
             }
-            let image_address = library.first_byte()? + file.offset();
-            let image_size = image.len();
-            Ok(ThreadLocalModule { _library: library, image: image_address, image_size, number, static_offset })
+            Ok(module)
         };
         match static_tls {
             StaticTls::Required => load(true),
@@ -100,23 +123,30 @@ impl ThreadLocalModule {
         self.static_offset
     }
 
-    /// The image, to be completed before any thread has a copy of it. `None` for a block with a
-    /// [static offset](Self::static_offset): each new thread copies it.
+    /// The image, to be completed before any thread has a copy of it. `None` after [`complete`](Self::complete), and for a
+    /// block with a [static offset](Self::static_offset), which is complete from the start.
     pub fn image(&mut self) -> Option<&mut [u8]> {
-        if self.static_offset.is_some() {
+        if self.is_complete {
             return None;
         }
         // SAFETY: H5 - the file defines `image_size` bytes at this address, in a writable segment, mapped while `_library` is
-        // open. The block has no static offset, so the loader reads them only when a thread first uses the block, which no
-        // thread does before the code is ready.
+        // open. The block has no static offset, so the loader reads them only when a thread first uses the block. No thread
+        // does: `address_in_this_thread` refuses a block that is not complete, and H1 - linked code that uses the block runs
+        // when it is ready. `&mut self` excludes another reference.
         Some(unsafe { std::slice::from_raw_parts_mut(self.image as *mut u8, self.image_size) })
+    }
+
+    /// Ends the writing of the image. From now on threads may copy it.
+    pub fn complete(&mut self) {
+        self.is_complete = true;
+        COMPLETE_MODULES.lock().insert(self.number, self.static_offset);
     }
 }
 
 impl Drop for ThreadLocalModule {
     fn drop(&mut self) {
         // Before the library is closed: another module may get the number after that.
-        STATIC_MODULES.lock().remove(&self.number);
+        COMPLETE_MODULES.lock().remove(&self.number);
     }
 }
 
@@ -146,21 +176,28 @@ pub(super) fn prefer_static_offset(library: &Library) {
 /// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up by
 /// `name`; for one of linked code the name is not used.
 pub(super) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
-    if let Some(start) = STATIC_MODULES.lock().get(&variable.module) {
+    let of_linked_code = COMPLETE_MODULES.lock().get(&variable.module).copied();
+    if let Some(Some(start)) = of_linked_code {
         return Some(start + i64::from(variable.offset));
     }
     let words = load_words(name, true).ok()?;
     (words.variable == variable).then_some(words.static_offset)
 }
 
-/// Address of a variable in the calling thread. `None` if no loaded library has it.
+/// Address of a variable in the calling thread. `None` if no loaded library has it, or if the image of its block is not
+/// complete.
 pub(super) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
-    crate::os::thread_local_address(variable.module.into(), variable.offset.into()).map(ExecutorAddr::new)
+    // A thread that copies an incomplete image races with the link that writes it, and keeps the wrong values.
+    let may_copy = |library: &CStr| !is_linked_block(library) || COMPLETE_MODULES.lock().contains_key(&variable.module);
+    crate::os::thread_local_address(variable.module.into(), variable.offset.into(), may_copy).map(ExecutorAddr::new)
 }
 
-/// Distances from the thread pointer of all blocks of linked code that have a static offset, by module number. It is a static
-/// because module numbers are unique in the process.
-static STATIC_MODULES: StaticMutex<BTreeMap<u32, i64>> = StaticMutex::new(BTreeMap::new());
+/// The blocks of linked code whose image is complete, by module number: their distance from the thread pointer, if it is the
+/// same in every thread. It is a static because module numbers are unique in the process.
+///
+/// No thread forks while it holds the lock, and none calls the loader. A mutex without a list of waiters: a child may link when
+/// other threads of the parent waited for the lock at the fork.
+static COMPLETE_MODULES: StaticForkMutex<BTreeMap<u32, Option<i64>>> = StaticForkMutex::new(BTreeMap::new());
 
 /// The words that the loader wrote.
 struct Words {
@@ -205,11 +242,25 @@ fn load(bytes: &[u8]) -> Result<Library, String> {
     // If the loader has already opened a path, it returns that library again. Descriptor numbers are reused, so each
     // path gets a random spelling that means the same file.
     let number = RandomState::new().hash_one(std::process::id());
-    let detours: String = (0..u64::BITS).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" }).collect();
-    let path =
-        CString::new(format!("/proc/self/fd/{detours}{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
+    let detours: String = (0..DETOURS).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" }).collect();
+    let path = CString::new(format!("{DIRECTORY}{detours}{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
     Library::open(&path, false)
 }
+
+/// Whether [`load`] opened a library with this path, in this copy of the crate or in another one.
+fn is_linked_block(path: &CStr) -> bool {
+    let spelling = path.to_str().ok().and_then(|path| path.strip_prefix(DIRECTORY));
+    spelling.is_some_and(|spelling| {
+        let detours = spelling.trim_end_matches(|character: char| character.is_ascii_digit());
+        detours.len() < spelling.len()
+            && detours.matches('/').count() == DETOURS as usize
+            && detours.chars().all(|character| matches!(character, '.' | '/'))
+    })
+}
+
+const DIRECTORY: &str = "/proc/self/fd/";
+/// The number of random parts in a path.
+const DETOURS: u32 = u64::BITS;
 
 /// Offsets in a block have 31 bits.
 const MAX_SIZE: u64 = 1 << 31;

@@ -418,6 +418,7 @@ impl PendingLink {
         hooks.bind(&placed, &mut externals)?;
         let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.incomplete_image());
         let (linked, memory, names) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
+        thread_locals.iter_mut().for_each(|thread_locals| thread_locals.complete());
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();

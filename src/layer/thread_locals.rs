@@ -11,7 +11,7 @@ use crate::link::{PlacedLink, ThreadLocalPlace};
 
 pub(super) struct ThreadLocals {
     block: Box<dyn ThreadLocalBlock>,
-    /// Whether the image depends on no external, and so was complete when it was loaded.
+    /// Whether no bytes of the image are missing.
     is_complete: bool,
 }
 
@@ -31,7 +31,10 @@ impl ThreadLocals {
             (false, false) => StaticTls::NotNeeded,
         };
         let block = executor.load_thread_locals(&image, plan.size, plan.align, static_tls);
-        let block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
+        let mut block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
+        if is_complete {
+            block.complete();
+        }
         placed
             .set_thread_local_place(ThreadLocalPlace { module: block.number(), static_offset: block.static_offset() });
         Ok(Some(Box::new(ThreadLocals { block, is_complete })))
@@ -40,5 +43,11 @@ impl ThreadLocals {
     /// The loaded image, if bytes of it depend on externals and are still missing.
     pub(super) fn incomplete_image(&mut self) -> Option<&mut [u8]> {
         if self.is_complete { None } else { self.block.image() }
+    }
+
+    /// Ends the writing of the image, after its last bytes are written: from now on threads may copy it.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+        self.block.complete();
     }
 }

@@ -5,6 +5,9 @@
 //!                                  │ drop: the link is abandoned        │ drop: the code is removed
 //!                                  └──────────► the memory is free ◄────┘
 //! ```
+//!
+//! The contract of [`MemoryManager`](crate::memory::MemoryManager) covers both. The traits themselves are safe, because this
+//! crate gets allocations from a manager only.
 
 use std::any::Any;
 

@@ -30,7 +30,7 @@ use crate::memory::loaded_window::{
 };
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
-use crate::memory::window_image::{WindowImage, dynamic_address, fits_dynamic, table_pages};
+use crate::memory::window_image::{WindowImage, dynamic_address, table_pages};
 use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, populate, purge_pages};
 use crate::sync::Arc;
 
@@ -88,10 +88,6 @@ pub(super) fn map(
     remark: &str,
 ) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
     let description = if is_read_only { READ_ONLY } else { PLAIN };
-    if !fits_dynamic(layout) {
-        let problem = "the layout has no guard before the data pool".to_string();
-        return Err(MemoryFault::Refused { step: "writing the ELF image of the window".to_string(), problem });
-    }
     let dynamic_offset = dynamic_address(layout);
     let memory =
         SharedFile::create(c"jittison", dynamic_offset + PAGE_SIZE).map_err(refused("memfd_create of the window"))?;
@@ -135,6 +131,10 @@ pub(super) fn map(
 // file that the running view shows. M1 - the mappings belong to this window alone. The data pool is anonymous memory,
 // which is zero until it is written.
 unsafe impl MappedWindow for DualWindow {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
+
     fn base(&self) -> ExecutorAddr {
         self.window.base
     }

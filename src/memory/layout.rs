@@ -15,14 +15,20 @@ pub struct PoolRange {
 }
 
 /// The layout of a window, as offsets from its base.
+///
+/// Mappers map the pools at fixed addresses and rely on the layout for that: its pools lie inside the window and do not
+/// overlap. So the fields are private, and [`divide`](Self::divide) is the only constructor.
+///
+/// ```compile_fail,E0616
+/// let mut layout = jittison::memory::WindowLayout::divide(64 << 20).unwrap();
+/// layout.pools[1].size = 1 << 30; // would be mapped over the neighbours of the window
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLayout {
-    /// The size of the window in bytes.
-    pub size: u64,
+    size: u64,
     /// The pools, in [`SegmentKind::ALL`] order.
-    pub pools: [PoolRange; 3],
-    /// The number of bytes from the base that the shared file backs: everything before the guard of the data pool.
-    pub file_size: u64,
+    pools: [PoolRange; 3],
+    file_size: u64,
 }
 
 impl WindowLayout {
@@ -53,6 +59,22 @@ impl WindowLayout {
             ],
             file_size: read_only_offset + read_only,
         })
+    }
+
+    /// The size of the window in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The number of bytes from the base that the shared file backs: everything before the guard of the data pool.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// The same pools in a window of another size, for tests that map nothing.
+    #[cfg(test)]
+    pub(crate) fn with_size(self, size: u64) -> WindowLayout {
+        WindowLayout { size, ..self }
     }
 
     /// The range of a pool.

@@ -85,7 +85,7 @@ pub(super) fn place(
     let mut tries = 0;
     for preferred in placement.candidates(layout, &host) {
         // The loader reserves more than it needs for the alignment, and unmaps the excess.
-        if !is_free(preferred, (layout.size + CHUNK) as usize) {
+        if !is_free(preferred, (layout.size() + CHUNK) as usize) {
             continue;
         }
         // One window at a time: both use the same file, and the next one changes its first page.
@@ -111,7 +111,7 @@ pub(super) fn place(
 /// The error if no range below 2 GiB can be reserved. `is_misplaced` says that a range was free, and the loader mapped
 /// elsewhere.
 fn no_low_range(layout: &WindowLayout, is_misplaced: bool) -> MemoryFault {
-    let step = format!("a window of {} MiB below 2 GiB", layout.size >> 20);
+    let step = format!("a window of {} MiB below 2 GiB", layout.size() >> 20);
     let problem = if is_misplaced {
         "a range is free, but this dynamic loader ignores preferred addresses; glibc 2.36 and later use them"
             .to_string()
@@ -168,7 +168,7 @@ pub(super) fn register_without_loader(
     let (base, reservation) = reserve_range(layout, preferred).map_err(|fault| fault.to_string())?;
     let (header, frame_header_bytes) = frame_header(layout);
     let frame_header = base.value() + header;
-    let range = WindowRange { base: base.value(), size_bytes: layout.size, frame_header, frame_header_bytes };
+    let range = WindowRange { base: base.value(), size_bytes: layout.size(), frame_header, frame_header_bytes };
     let listed = ListedWindow::new(range).ok_or(reason)?;
     Ok(LoadedWindow { base, registration: Registration::Listed(listed, reservation) })
 }
@@ -188,7 +188,7 @@ pub(super) fn reserve_unregistered(
 
 fn reserve_range(layout: &WindowLayout, preferred: u64) -> Result<(ExecutorAddr, Reservation), MemoryFault> {
     // Pools are aligned to chunks, but the kernel aligns to pages.
-    let reservation = Reservation::new(preferred, (layout.size + CHUNK) as usize).map_err(|error| {
+    let reservation = Reservation::new(preferred, (layout.size() + CHUNK) as usize).map_err(|error| {
         MemoryFault::Refused { step: "reserving address space".to_string(), problem: error.to_string() }
     })?;
     Ok((ExecutorAddr::new(reservation.address().next_multiple_of(CHUNK)), reservation))
@@ -229,7 +229,7 @@ mod tests {
     #[cfg(not(all(target_env = "musl", target_feature = "crt-static")))]
     #[test]
     fn a_program_with_a_loader_gets_the_reason_and_not_the_refusal_of_the_kernel() {
-        let too_large = WindowLayout { size: 1 << 60, ..WindowLayout::divide(64 << 20).unwrap() };
+        let too_large = WindowLayout::divide(64 << 20).unwrap().with_size(1 << 60);
         for layout in [WindowLayout::divide(64 << 20).unwrap(), too_large] {
             let registered = register_without_loader(&layout, 0, "what the loader said".to_string());
             assert_eq!(registered.err().as_deref(), Some("what the loader said"));
@@ -242,7 +242,7 @@ mod tests {
         let layout = WindowLayout::divide(64 << 20).unwrap();
         let (last, tries) = (Cell::new(None), Cell::new(0));
         let placed = place(&layout, Placement::NearHost, |_| {
-            assert!(last.get().is_none_or(|base| is_free(base, layout.size as usize)), "two windows of one file");
+            assert!(last.get().is_none_or(|base| is_free(base, layout.size() as usize)), "two windows of one file");
             let window = reserve_unregistered(&layout, 0, "the test says so".to_string())?;
             last.set(Some(window.base.value()));
             tries.set(tries.get() + 1);

@@ -11,7 +11,62 @@ use crate::memory::plan::SegmentPlan;
 use crate::memory::statistics::MemoryStatistics;
 
 /// Allocates code memory for links (ORC: `JITLinkMemoryManager`).
-pub trait MemoryManager: Send + Sync {
+///
+/// # Safety
+/// This crate runs code in the memory, writes it and trusts its addresses. Implementors promise for each allocation that
+/// [`allocate`](Self::allocate) or [`finalize_all`](Self::finalize_all) returns, in flight and finalized:
+///
+/// - *Owner*: From `allocate` until the allocation is dropped, its memory belongs to it alone. Nobody else writes it, frees
+///   it or hands it out, even if the manager is dropped first. A moved allocation keeps its memory.
+/// - *Addresses*: The addresses never change. A finalized allocation has those that it had in flight. Each one is aligned as
+///   the plan requests. If [`can_run`](Self::can_run) is true, the segments lie within 2 GiB of each other.
+/// - *Bytes*: [`working`](InFlight::working) returns as many bytes as the plan requests, and the last `zero_fill` of them
+///   are zero at first. [`large_section`](InFlight::large_section) and [`scratch`](InFlight::scratch) return as many bytes
+///   as the plan requests, or none. Once the allocation is finalized, the bytes at its addresses are those that were written.
+/// - *Access*: If `can_run` is true, this process can read the finalized constants, and read and write the data. It can
+///   execute the code, or a call of the code faults. The answer never changes.
+/// - *Words*: If `can_run` is true, [`Finalized::word`] returns the word at the address of the data segment plus `offset`,
+///   for each multiple of eight inside the segment. If it is false, it returns that word or `None`.
+/// - *Frames*: The unwinder knows frames of an allocation at most from [`finalize`](InFlight::finalize) until the drop
+///   frees the code.
+///
+/// A manager that returns the allocations of another manager unchanged keeps the contract:
+///
+/// ```
+/// # use jittison::{MemoryStatistics, memory::{InFlight, MemoryManager, SegmentPlan, SlabPool}};
+/// struct Limited(SlabPool);
+///
+/// // SAFETY: the pool makes all allocations.
+/// unsafe impl MemoryManager for Limited {
+///     fn allocate(&self, plan: &SegmentPlan) -> jittison::error::Result<Box<dyn InFlight>> {
+///         if self.0.statistics().allocations == 100 {
+///             return Err(jittison::Error::other("there are 100 allocations"));
+///         }
+///         self.0.allocate(plan)
+///     }
+///
+///     fn statistics(&self) -> MemoryStatistics {
+///         self.0.statistics()
+///     }
+/// }
+/// ```
+///
+/// Code that gives no such promise does not compile:
+///
+/// ```compile_fail,E0200
+/// # use jittison::{MemoryStatistics, memory::{InFlight, MemoryManager, SegmentPlan, SlabPool}};
+/// struct Safe(SlabPool);
+///
+/// impl MemoryManager for Safe {
+///     fn allocate(&self, plan: &SegmentPlan) -> jittison::error::Result<Box<dyn InFlight>> {
+///         self.0.allocate(plan)
+///     }
+///     fn statistics(&self) -> MemoryStatistics {
+///         self.0.statistics()
+///     }
+/// }
+/// ```
+pub unsafe trait MemoryManager: Send + Sync {
     /// Allocates everything that a plan requests, in one step.
     ///
     /// # Errors

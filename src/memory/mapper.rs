@@ -20,7 +20,8 @@ use crate::sync::Arc;
 
 /// Maps windows.
 pub trait MemoryMapper: Send + Sync {
-    /// Maps a window of `layout` at an address that `placement` allows.
+    /// Maps a window of `layout` at an address that `placement` allows. The mapper keeps no handle of the window: a pool
+    /// refuses a window that has another handle, strong or weak, or another layout ([`MemoryFault::BadWindow`]).
     ///
     /// # Errors
     /// What the kernel or the loader refused. Nothing stays mapped then, and the pool tries again with half the size.
@@ -80,8 +81,12 @@ pub enum ForkPolicy {
 /// - [`frame_header`](Self::frame_header), if it is `Some`, points to writable bytes for the unwind header and one slot
 ///   per granule of the code pool. The header is aligned to 4, the table after it to 8.
 /// - Memory of the data pool is zero until it is written, and after [`purge`](Self::purge).
-/// - [`base`](Self::base) and [`granule`](Self::granule) never change.
+/// - [`base`](Self::base), [`layout`](Self::layout) and [`granule`](Self::granule) never change.
+/// - No other value that implements this trait describes the same memory, unless this one forwards to it and owns it.
 pub unsafe trait MappedWindow: Send + Sync {
+    /// The layout with which the window was mapped.
+    fn layout(&self) -> &WindowLayout;
+
     /// The address of the first byte of the window, where the code runs.
     fn base(&self) -> ExecutorAddr;
 
@@ -196,6 +201,25 @@ pub unsafe trait MappedWindow: Send + Sync {
         let _ = size;
         Ok(())
     }
+}
+
+/// Checks the window that a mapper returned. A mapper is safe code, so it may return any window that it has a handle of.
+///
+/// # Errors
+/// [`MemoryFault::BadWindow`]: somebody else has a handle of the window, or its layout is not `requested`.
+pub(super) fn check_new(
+    mut window: Arc<dyn MappedWindow>,
+    requested: &WindowLayout,
+) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+    // Two pools of one window would both be its owner (M1). A weak handle counts: it can become a second owner later.
+    if Arc::get_mut(&mut window).is_none() {
+        return Err(MemoryFault::BadWindow { problem: "it has another handle, so it is not new" });
+    }
+    // Ranges are checked against the requested layout (M6), so they could lie outside a smaller window.
+    if window.layout() != requested {
+        return Err(MemoryFault::BadWindow { problem: "its layout is not the requested one" });
+    }
+    Ok(window)
 }
 
 /// The ranges that are not empty, with their pools.

@@ -52,6 +52,8 @@
 //!   the free space has handed out its range.
 //! - **M7** In a forked child, the addresses of a window and of its working view, and its descriptor, still belong to
 //!   the window. Nothing uses the working view of a child before the handlers of `fork_guard.rs` have run.
+//! - **M8** An allocation of any manager keeps the contract of [`MemoryManager`]: its memory stays, at the same addresses,
+//!   until it is dropped.
 //!
 //! # Locks
 //!

@@ -38,7 +38,9 @@ impl OfflineMemory {
     }
 }
 
-impl MemoryManager for OfflineMemory {
+// SAFETY: nothing runs this memory: `can_run` is false. M1 - each allocation owns its bytes on the heap. Its segments follow
+// each other and have 1 GiB at most.
+unsafe impl MemoryManager for OfflineMemory {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         if plan.requested_bytes() > MAX_BYTES {
             let pool = SegmentKind::Data.name();

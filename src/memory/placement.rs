@@ -30,7 +30,7 @@ impl Placement {
             Placement::NearHost => near_host(layout, host),
             Placement::NearLibraries => below_libraries(layout, host),
             Placement::Low2GiB => {
-                let Some(highest) = REACH.checked_sub(layout.size) else { return Vec::new() };
+                let Some(highest) = REACH.checked_sub(layout.size()) else { return Vec::new() };
                 // From the top down, because the heap of a program at fixed addresses grows up from the bottom.
                 (1..=highest / CHUNK).rev().map(|chunk| chunk * CHUNK).collect()
             }
@@ -47,10 +47,10 @@ impl Placement {
                 reach_each_other(&(start..start.saturating_add(code.size)), &host.program)
             }
             Placement::NearLibraries => {
-                let window = base..base.saturating_add(layout.size);
+                let window = base..base.saturating_add(layout.size());
                 !host.libraries.is_empty() && reach_each_other(&window, &host.libraries)
             }
-            Placement::Low2GiB => base.checked_add(layout.size).is_some_and(|end| end <= REACH),
+            Placement::Low2GiB => base.checked_add(layout.size()).is_some_and(|end| end <= REACH),
         }
     }
 }
@@ -61,20 +61,20 @@ fn near_host(layout: &WindowLayout, host: &Host) -> Vec<u64> {
     if host.program.is_empty() {
         return Vec::new();
     }
-    let below = host.program.start.checked_sub(layout.size + CHUNK).map(|base| base & !(CHUNK - 1));
+    let below = host.program.start.checked_sub(layout.size() + CHUNK).map(|base| base & !(CHUNK - 1));
     let above = align_up(host.program.end.saturating_add(CHUNK), CHUNK);
     let growth = host.heap_end..host.heap_end.saturating_add(HEAP_RESERVE);
     let accepts = |base: &u64| *base >= CHUNK && Placement::NearHost.accepts(layout, host, *base);
     let down = (0..).map_while(|step: u64| below?.checked_sub(step * STEP)).take_while(accepts);
     let up = (0..).map_while(|step: u64| above?.checked_add(step * STEP)).take_while(accepts);
     // The entire window counts: one that begins below an empty heap would cover its growth, and the kernel allows it.
-    let covers_growth = |base: &u64| *base < growth.end && base.saturating_add(layout.size) > growth.start;
+    let covers_growth = |base: &u64| *base < growth.end && base.saturating_add(layout.size()) > growth.start;
     down.chain(up).filter(|base| !covers_growth(base)).collect()
 }
 
 /// Below the libraries. The kernel maps later libraries below the present ones, so address space between is left free.
 fn below_libraries(layout: &WindowLayout, host: &Host) -> Vec<u64> {
-    let below = host.libraries.start.checked_sub(layout.size + LIBRARY_RESERVE).map(|base| base & !(CHUNK - 1));
+    let below = host.libraries.start.checked_sub(layout.size() + LIBRARY_RESERVE).map(|base| base & !(CHUNK - 1));
     let accepts = |base: &u64| *base >= CHUNK && Placement::NearLibraries.accepts(layout, host, *base);
     (0..).map_while(|step: u64| below?.checked_sub(step * STEP)).take_while(accepts).collect()
 }
@@ -114,7 +114,7 @@ mod tests {
         let host = Host { heap_end: 3 * GIB + (12 << 20), ..host(3 * GIB) };
         let growth = host.heap_end..host.heap_end + HEAP_RESERVE;
         for base in Placement::NearHost.candidates(&layout, &host) {
-            assert!(base + layout.size <= growth.start || base >= growth.end, "{base:#x}");
+            assert!(base + layout.size() <= growth.start || base >= growth.end, "{base:#x}");
         }
     }
 
@@ -129,8 +129,8 @@ mod tests {
                     assert!(
                         Placement::NearHost.accepts(&layout, &host, base) && base.is_multiple_of(CHUNK) && base > 0
                     );
-                    assert!(base + layout.size <= host.program.start || base >= host.program.end);
-                    assert!(base + layout.size <= host.heap_end || base >= host.heap_end + HEAP_RESERVE);
+                    assert!(base + layout.size() <= host.program.start || base >= host.program.end);
+                    assert!(base + layout.size() <= host.heap_end || base >= host.heap_end + HEAP_RESERVE);
                 }
             }
         }
@@ -151,7 +151,7 @@ mod tests {
         assert!(!candidates.is_empty() && candidates.is_sorted_by(|before, after| before > after));
         assert!(candidates.iter().all(|base| *base >= CHUNK && Placement::Low2GiB.accepts(&layout, &host, *base)));
         assert!(!Placement::Low2GiB.accepts(&layout, &host, candidates[0] + CHUNK));
-        let full = WindowLayout { size: MAX_WINDOW, ..layout };
+        let full = layout.with_size(MAX_WINDOW);
         assert_eq!(Placement::Low2GiB.candidates(&full, &host), [0; 0]);
     }
 
@@ -164,9 +164,9 @@ mod tests {
         assert!(
             candidates
                 .iter()
-                .all(|base| base + layout.size < host.libraries.start && host.libraries.end - base <= REACH)
+                .all(|base| base + layout.size() < host.libraries.start && host.libraries.end - base <= REACH)
         );
-        let full = WindowLayout { size: MAX_WINDOW, ..layout };
+        let full = layout.with_size(MAX_WINDOW);
         assert_eq!(Placement::NearLibraries.candidates(&full, &host), [0; 0]);
     }
 

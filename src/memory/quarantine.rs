@@ -36,7 +36,9 @@ impl<M: MemoryManager> QuarantineManager<M> {
     }
 }
 
-impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
+// SAFETY: M1 - the wrapped manager makes all allocations and keeps the contract. The wrappers forward each call. They drop
+// the allocations late, never early.
+unsafe impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         let inner = self.manager.allocate(plan)?;
         Ok(Box::new(QuarantineInFlight { inner, quarantine: self.quarantine.clone() }))
@@ -168,7 +170,8 @@ mod tests {
         }
     }
 
-    impl MemoryManager for Inner {
+    // SAFETY: M1 - the wrapped manager makes all allocations.
+    unsafe impl MemoryManager for Inner {
         fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
             self.0.allocate(plan)
         }

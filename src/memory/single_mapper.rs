@@ -34,7 +34,7 @@ use crate::memory::loaded_window::{
 };
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
-use crate::memory::window_image::{WindowImage, fits_dynamic, table_pages};
+use crate::memory::window_image::{WindowImage, table_pages};
 use crate::os::{FixedPages, PageKind, Protection, map_fixed, protect, purge_pages};
 use crate::sync::Arc;
 
@@ -66,12 +66,7 @@ pub(super) fn map(
     let nonce = new_nonce();
     let make = |preferred| {
         let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
-        let loaded = if fits_dynamic(layout) {
-            load_named(image, nonce)
-        } else {
-            Err("the layout has no guard before the data pool".to_string())
-        };
-        loaded
+        load_named(image, nonce)
             .or_else(|reason| register_without_loader(layout, preferred, reason))
             .or_else(|reason| reserve_unregistered(layout, preferred, reason))
     };
@@ -136,6 +131,10 @@ impl SingleWindow {
 // mapped them. M2 - pages are writable after `open`; no address is writable and executable at the same time. Anonymous
 // memory is zero until it is written.
 unsafe impl MappedWindow for SingleWindow {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
+
     fn base(&self) -> ExecutorAddr {
         self.window.base
     }

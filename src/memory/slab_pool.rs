@@ -103,7 +103,7 @@ impl SlabPool {
     /// The addresses of the first window: `(base, size in bytes)`.
     pub fn window(&self) -> (ExecutorAddr, u64) {
         let window = self.windows.first();
-        (window.mapped.base(), window.layout.size)
+        (window.mapped.base(), window.layout.size())
     }
 
     /// How the first window is mapped, in a few words.
@@ -112,7 +112,10 @@ impl SlabPool {
     }
 }
 
-impl MemoryManager for SlabPool {
+// SAFETY: M1, M4 - each allocation owns its spans until it is dropped, and keeps its window. M2, M3 - nothing else writes
+// them. M6 - the free space gives out spans of the requested size in one window, which has 2 GiB at most. M5 - a drop makes
+// the frames unknown before it frees the code.
+unsafe impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         extended::allocate(plan, &self.large, |plan| Ok(self.windows.allocate(plan)?))
     }

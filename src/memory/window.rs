@@ -91,7 +91,8 @@ pub(crate) struct WindowReservation {
 }
 
 impl Window {
-    /// `is_low` says that the window is below 2 GiB, and that the other windows of the pool need not be.
+    /// `is_low` says that the window is below 2 GiB, and that the other windows of the pool need not be. `mapped` passed
+    /// [`check_new`](crate::memory::mapper::check_new) with `layout`.
     pub(crate) fn new(
         mapped: Arc<dyn MappedWindow>,
         layout: WindowLayout,
@@ -103,7 +104,8 @@ impl Window {
         let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_to_populate(pool));
         let shard = |_| ShardLock(Mutex::new(Shard::new(populate_at_once)));
         // SAFETY: M5, M6 - the start and the size are those of the code pool in the layout that the window was mapped
-        // with. The window is new, so no other table of it exists.
+        // with: `check_new` has compared the layouts. It also found no other handle of the window, so no other table of
+        // it exists.
         let frames = unsafe {
             FrameTable::new(&mapped, pool_starts[SegmentKind::Code.index()], layout.pool(SegmentKind::Code).size)
         };
@@ -133,7 +135,7 @@ impl Window {
     pub(crate) fn report_mapped(&self, events: &mut EventBuf) {
         if self.sink.has_observer() {
             self.is_reported.store(true, Ordering::Relaxed);
-            events.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
+            events.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size() });
         }
     }
 
@@ -491,7 +493,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if self.is_reported.load(Ordering::Relaxed) {
-            let (address, bytes) = (self.mapped.base(), self.layout.size);
+            let (address, bytes) = (self.mapped.base(), self.layout.size());
             self.sink.deliver_one(MemoryEvent::WindowUnmapped { address, bytes });
         }
     }

@@ -94,16 +94,9 @@ impl WindowImage {
     }
 }
 
-/// Whether the page of the dynamic section fits between two guard pages before the data pool, and the file is entire
-/// chunks.
-pub(super) fn fits_dynamic(layout: &WindowLayout) -> bool {
-    dynamic_address(layout) + 2 * PAGE_SIZE <= layout.pool(SegmentKind::Data).offset
-        && layout.file_size.is_multiple_of(CHUNK)
-}
-
 /// The offset of the dynamic section in the window.
 pub(super) fn dynamic_address(layout: &WindowLayout) -> u64 {
-    layout.file_size + PAGE_SIZE
+    layout.file_size() + PAGE_SIZE
 }
 
 /// Bytes of the header and the frame table, in entire pages.
@@ -198,16 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dynamic_section_fits_only_between_two_guard_pages_before_the_data_pool() {
-        let mut layout = WindowLayout::divide(64 << 20).unwrap();
-        assert!(fits_dynamic(&layout));
-        let data = SegmentKind::Data.index();
-        layout.pools[data].offset = layout.file_size + 3 * PAGE_SIZE;
-        assert!(fits_dynamic(&layout), "a guard page, its own, a guard page");
-        layout.pools[data].offset -= PAGE_SIZE;
-        assert!(!fits_dynamic(&layout), "no guard page after it");
-        layout = WindowLayout::divide(64 << 20).unwrap();
-        layout.file_size += PAGE_SIZE;
-        assert!(!fits_dynamic(&layout), "the file is not entire chunks");
+    fn the_dynamic_section_fits_between_two_guard_pages_before_the_data_pool_at_any_size() {
+        for megabytes in [32, 64, 100, 512, 1024, 2047] {
+            let layout = WindowLayout::divide(megabytes << 20).unwrap();
+            assert!(dynamic_address(&layout) + 2 * PAGE_SIZE <= layout.pool(SegmentKind::Data).offset);
+            assert!(layout.file_size().is_multiple_of(CHUNK), "the file is entire chunks");
+        }
     }
 }

@@ -35,7 +35,7 @@ impl Window {
         });
         WindowMap {
             base: self.mapped.base(),
-            size: self.layout.size,
+            size: self.layout.size(),
             description: self.mapped.description(),
             frame_table_bytes: self.frame_table_bytes(pools[SegmentKind::Code.index()].opened_bytes()),
             pools,

@@ -20,7 +20,7 @@ use crate::memory::fork_guard::before_writing;
 use crate::memory::group_counts::GroupCounts;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::Released;
-use crate::memory::mapper::{MemoryMapper, Placement};
+use crate::memory::mapper::{MemoryMapper, Placement, check_new};
 use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
@@ -332,7 +332,7 @@ fn map_window(
     loop {
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
-            Ok(mapped) => return Ok(Window::new(mapped, layout, options, shared, is_low)),
+            Ok(mapped) => return Ok(Window::new(check_new(mapped, &layout)?, layout, options, shared, is_low)),
             Err(refusal) if size == MIN_WINDOW => return Err(refusal.into()),
             // The default size is no power of two, so its halves alone would skip the smallest window.
             Err(_) => size = (size / 2).max(MIN_WINDOW),

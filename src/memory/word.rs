@@ -14,10 +14,10 @@ pub(crate) struct Word {
     _memory: Arc<dyn Finalized>,
 }
 
-// SAFETY: M3 - the word is an atomic, so several threads may access it. M4 - `_memory` is `Send + Sync` and keeps the
+// SAFETY: M3 - the word is an atomic, so several threads may access it. M4, M8 - `_memory` is `Send + Sync` and keeps the
 // word mapped, whichever thread drops it.
 unsafe impl Send for Word {}
-// SAFETY: M3, M4 - as for `Send`. Every method accesses the word atomically.
+// SAFETY: M3, M4, M8 - as for `Send`. Every method accesses the word atomically.
 unsafe impl Sync for Word {}
 
 impl Word {
@@ -30,28 +30,27 @@ impl Word {
     /// Stores `value`. A thread that reads it sees everything that this thread did before.
     #[inline]
     pub(crate) fn store(&self, value: u64) {
-        // SAFETY: M4 - `_memory` keeps the word mapped, and `Finalized::word` promises that its address does not
-        // change.
+        // SAFETY: M4, M8 - `_memory` keeps the word mapped, and its address does not change.
         // Release pairs with the load in machine code: a thread that reads the new address sees the code there.
         unsafe { self.word.as_ref() }.store(value, Ordering::Release);
     }
 
     /// Loads the value. This thread then sees everything that the storing thread did before the store.
     pub(crate) fn load(&self) -> u64 {
-        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
+        // SAFETY: M4, M8 - `_memory` keeps the word mapped at this address.
         unsafe { self.word.as_ref() }.load(Ordering::Acquire)
     }
 
     /// Stores `value` if the word holds `expected`, as [`store`](Self::store) does. Returns whether it stored.
     pub(crate) fn replace(&self, expected: u64, value: u64) -> bool {
-        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
+        // SAFETY: M4, M8 - `_memory` keeps the word mapped at this address.
         let word = unsafe { self.word.as_ref() };
         word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Stores `value`, as [`store`](Self::store) does, and returns the old value, as [`load`](Self::load) does.
     pub(crate) fn swap(&self, value: u64) -> u64 {
-        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
+        // SAFETY: M4, M8 - `_memory` keeps the word mapped at this address.
         unsafe { self.word.as_ref() }.swap(value, Ordering::AcqRel)
     }
 }

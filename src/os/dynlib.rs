@@ -134,7 +134,10 @@ pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
 
 /// The address of a thread-local variable in the calling thread. `None` if no loaded library has that module number, or if the
 /// TLS block of the library is not longer than `offset`.
-pub(crate) fn thread_local_address(module: u64, offset: u64) -> Option<u64> {
+///
+/// `may_copy` gets the path of the library, which stays loaded during the call. If it returns false, the result is `None`, and
+/// the loader makes no copy of the block for this thread. The program has the path that the loader reports for it.
+pub(crate) fn thread_local_address(module: u64, offset: u64, may_copy: impl FnOnce(&CStr) -> bool) -> Option<u64> {
     let first = ThreadLocalBlock::of(module)?;
     // The program stays loaded. A library needs a handle, so that the loader does not give its number to another library.
     let _library = match first.is_program {
@@ -142,6 +145,9 @@ pub(crate) fn thread_local_address(module: u64, offset: u64) -> Option<u64> {
         false => Some(Library::open_loaded(&first.library)?),
     };
     let block = ThreadLocalBlock::of(module).filter(|block| block.library == first.library)?;
+    if !may_copy(&block.library) {
+        return None;
+    }
     // SAFETY: O3 - `_library` keeps the library loaded; the second query found it under this number after the handle was
     // opened. `offset` is less than the size of its block.
     (offset < block.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) })

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::arch::{Arch, STUB_SIZE};
 use crate::base::{ExecutorAddr, Name, SegmentKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
@@ -180,7 +180,15 @@ impl StubManager {
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
         }
-        memory.finalize(Vec::new()).map(Arc::from)
+        let memory: Arc<dyn Finalized> = memory.finalize(Vec::new())?.into();
+        // Without the word, a redirect would do nothing, and callers would stay in the old target.
+        if self.memory.can_run() && memory.word(0).is_none() {
+            let problem =
+                "the memory manager gives no word of it (`Finalized::word`), so its stubs cannot be redirected";
+            let (pool, size) = (SegmentKind::Data.name(), count * SLOT);
+            return Err(MemoryFault::BadPlan { pool, size, align: SLOT, problem }.into());
+        }
+        Ok(memory)
     }
 }
 

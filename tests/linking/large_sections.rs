@@ -211,7 +211,8 @@ fn the_budget_counts_large_sections() {
 fn a_memory_manager_without_large_sections_refuses_only_links_that_need_them() {
     struct NoLargeSections(SlabPool);
     struct NoLargeInFlight(Box<dyn InFlight>);
-    impl MemoryManager for NoLargeSections {
+    // SAFETY: the pool makes all allocations. Those without large sections return no bytes for them.
+    unsafe impl MemoryManager for NoLargeSections {
         fn allocate(&self, plan: &SegmentPlan) -> jittison::error::Result<Box<dyn InFlight>> {
             Ok(Box::new(NoLargeInFlight(self.0.allocate(&SegmentPlan { large_sections: Vec::new(), ..plan.clone() })?)))
         }

@@ -3,8 +3,10 @@
 
 use jittison::base::{Name, TlsIndex};
 use jittison::host::{StaticTls, ThreadLocalModule};
+use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+use jittison::link::{FoundExternal, PlacedLink};
 use jittison::session::SymbolFlags;
-use jittison::{Error, ErrorKind};
+use jittison::{Error, ErrorKind, Jit};
 
 use crate::support::*;
 
@@ -244,6 +246,74 @@ fn a_thread_local_symbol_of_an_unknown_module_has_no_address() {
         let error = jit.address_of(main, &name).unwrap_err();
         assert_says(&error, &[&name, "has no address", &module.to_string(), &format!("{offset:#x}")]);
     }
+}
+
+/// Defines a symbol for the start of the block of a module, as safe code can do for any number.
+fn made_up(jit: &Jit, module: u32) -> String {
+    let name = format!("made_up_{module}");
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL;
+    let value = TlsIndex { module, offset: 0 }.to_address();
+    jit.main_dylib().define_absolute([(Name::new(&name), value, flags)]).unwrap();
+    name
+}
+
+#[test]
+fn a_block_has_no_address_until_its_image_is_complete() {
+    let jit = new_jit();
+    let mut module = ThreadLocalModule::load(&[1; 8], 8, 8, StaticTls::NotNeeded).unwrap();
+    let name = made_up(&jit, module.number());
+    assert_says(&jit.address_of(jit.main_dylib(), &name).unwrap_err(), &["has no address", "not linked yet"]);
+    module.image().unwrap().fill(7);
+    module.complete();
+    assert!(module.image().is_none(), "a thread may copy the image at any time");
+    let address = jit.address_of(jit.main_dylib(), &name).unwrap();
+    // SAFETY: the start of this thread's copy of the block, which has eight bytes.
+    assert_eq!(unsafe { (address.value() as *const [u8; 8]).read() }, [7; 8]);
+    let of_static = ThreadLocalModule::load(&[3; 8], 8, 8, StaticTls::Required).unwrap();
+    let static_name = made_up(&jit, of_static.number());
+    assert!(jit.address_of(jit.main_dylib(), &static_name).is_ok(), "the C library has copied its image");
+    drop(module);
+    assert!(jit.address_of(jit.main_dylib(), &name).is_err());
+}
+
+/// Asks for the block of every module number while the externals of a link are known and its image is not written yet.
+struct Asking(std::sync::Mutex<Option<Jit>>);
+struct AskingHooks(Jit);
+
+impl LinkPlugin for Asking {
+    fn begin(&self, _: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(AskingHooks(self.0.lock().unwrap().clone()?)))
+    }
+}
+
+impl LinkHooks for AskingHooks {
+    fn bind(&mut self, _: &PlacedLink, _: &mut [FoundExternal]) -> jittison::error::Result<()> {
+        (1..100).for_each(|module| drop(self.0.address_of(self.0.main_dylib(), &format!("made_up_{module}"))));
+        Ok(())
+    }
+}
+
+/// Symptom: the asking thread kept a copy without the values of the externals.
+#[test]
+fn a_thread_that_asks_for_the_block_of_a_running_link_gets_its_final_values() {
+    let Some(object) = c("
+        extern long outside;
+        _Thread_local long *pointer = &outside;
+        long get(void) { return pointer ? *pointer : -1; }
+    ") else {
+        return;
+    };
+    let Some(other) = c("long outside = 17;") else { return };
+    let plugin = std::sync::Arc::new(Asking(Default::default()));
+    let jit = new_jit();
+    jit.layer().add_plugin(plugin.clone());
+    (1..100).for_each(|module| drop(made_up(&jit, module)));
+    *plugin.0.lock().unwrap() = Some(jit.clone());
+    for bytes in [&object, &other] {
+        add(&jit, jit.main_dylib(), "object.o", bytes);
+    }
+    assert_eq!(function::<extern "C" fn() -> i64>(&jit, "get").call(), 17);
+    plugin.0.lock().unwrap().take();
 }
 
 #[test]

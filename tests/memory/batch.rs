@@ -154,7 +154,8 @@ fn members_with_large_sections_and_scratch_memory_are_sealed_with_the_others() {
 #[test]
 fn a_custom_memory_manager_finalizes_batches_by_the_same_rule() {
     struct Plain(SlabPool);
-    impl MemoryManager for Plain {
+    // SAFETY: the pool makes all allocations.
+    unsafe impl MemoryManager for Plain {
         fn allocate(&self, plan: &SegmentPlan) -> jittison::error::Result<Box<dyn InFlight>> {
             self.0.allocate(plan)
         }

@@ -45,6 +45,9 @@ impl<M: MemoryMapper, L: Interceptor> MemoryMapper for InterceptingMapper<M, L> 
 
 // SAFETY: each method returns the result of the inner window, or an error.
 unsafe impl<L: Interceptor> MappedWindow for Window<L> {
+    fn layout(&self) -> &WindowLayout {
+        self.inner.layout()
+    }
     fn base(&self) -> ExecutorAddr {
         self.inner.base()
     }

@@ -24,7 +24,7 @@ struct Refusing {
 impl MemoryMapper for Refusing {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         let mut requested = self.requested.lock().unwrap();
-        requested.push(layout.size);
+        requested.push(layout.size());
         if requested.len() <= self.refusals {
             let problem = format!("no, for the {}th time", requested.len());
             return Err(MemoryFault::Refused { step: "mapping".to_string(), problem });
@@ -144,12 +144,15 @@ struct HeapMapper;
 
 impl MemoryMapper for HeapMapper {
     fn map_window(&self, layout: &WindowLayout, _placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        Ok(Arc::new(Heap { bytes: vec![0; layout.size as usize / 8], layout: *layout }))
+        Ok(Arc::new(Heap { bytes: vec![0; layout.size() as usize / 8], layout: *layout }))
     }
 }
 
 // SAFETY: the vector is as long as the layout, is never resized, and nothing else writes it.
 unsafe impl MappedWindow for Heap {
+    fn layout(&self) -> &WindowLayout {
+        &self.layout
+    }
     fn base(&self) -> ExecutorAddr {
         // The alignment of the pools.
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(16))
@@ -166,6 +169,44 @@ unsafe impl MappedWindow for Heap {
         unsafe { self.working_view(pool).add(offset as usize).write_bytes(0, size as usize) };
         Ok(())
     }
+}
+
+/// Returns one window again and again.
+struct Repeating(Arc<dyn MappedWindow>);
+
+impl MemoryMapper for Repeating {
+    fn map_window(&self, _: &WindowLayout, _: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Returns windows of half the requested size.
+struct Halving;
+
+impl MemoryMapper for Halving {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        HeapMapper.map_window(&WindowLayout::divide(layout.size() / 2).unwrap(), placement)
+    }
+}
+
+/// Two pools of one window would hand out the same bytes twice.
+#[test]
+fn a_pool_refuses_a_window_that_has_another_handle() {
+    let layout = WindowLayout::divide(32 << 20).unwrap();
+    let options = SlabPoolOptions { window_size: 32 << 20, ..Default::default() };
+    let mapper = Repeating(HeapMapper.map_window(&layout, Placement::Anywhere).unwrap());
+    let fault = SlabPool::with_mapper(mapper, options).err().unwrap();
+    assert!(matches!(fault.kind(), ErrorKind::Memory(MemoryFault::BadWindow { .. })), "{fault}");
+    assert_says(&fault, &["it has another handle", "defect of the mapper"]);
+}
+
+/// Ranges are checked against the requested layout, so allocations would lie outside a smaller window.
+#[test]
+fn a_pool_refuses_a_window_of_another_layout() {
+    let options = SlabPoolOptions { window_size: 64 << 20, ..Default::default() };
+    let fault = SlabPool::with_mapper(Halving, options).err().unwrap();
+    assert!(matches!(fault.kind(), ErrorKind::Memory(MemoryFault::BadWindow { .. })), "{fault}");
+    assert_says(&fault, &["its layout is not the requested one"]);
 }
 
 #[test]
@@ -201,7 +242,8 @@ fn heap_memory_unknown_to_unwinders_can_be_a_window() {
 #[test]
 fn a_manager_that_refuses_fails_the_link_and_leaves_the_session_usable() {
     struct NotToday(SlabPool, AtomicUsize);
-    impl MemoryManager for NotToday {
+    // SAFETY: the pool makes all allocations.
+    unsafe impl MemoryManager for NotToday {
         fn allocate(
             &self,
             plan: &jittison::memory::SegmentPlan,

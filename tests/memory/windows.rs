@@ -65,7 +65,7 @@ struct SmallestOnly;
 
 impl MemoryMapper for SmallestOnly {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        if layout.size > 32 * MIB {
+        if layout.size() > 32 * MIB {
             return Err(MemoryFault::Refused { step: "the test".to_string(), problem: "too large".to_string() });
         }
         SystemMapper::default().map_window(layout, placement)
@@ -75,7 +75,7 @@ impl MemoryMapper for SmallestOnly {
 /// The default size is not 32 MiB times a power of two, so halving it alone skips 32 MiB.
 #[test]
 fn a_pool_tries_smaller_windows_down_to_32_mib() {
-    let smallest = WindowLayout::divide(32 * MIB).unwrap().size;
+    let smallest = WindowLayout::divide(32 * MIB).unwrap().size();
     for window_size in [SlabPoolOptions::default().window_size, 48 * MIB, 33 * MIB] {
         let options = SlabPoolOptions { window_size, ..Default::default() };
         let memory = SlabPool::with_mapper(SmallestOnly, options).unwrap();

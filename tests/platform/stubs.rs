@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jittison::base::{ExecutorAddr, SegmentKind};
-use jittison::error::ErrorKind;
+use jittison::error::{ErrorKind, MemoryFault};
+use jittison::memory::{Finalized, Frame, InFlight, MemoryManager, MemoryUsage, SegmentPlan, SlabPool};
 use jittison::platform::StubManager;
-use jittison::{Error, Jit, JitDylib};
+use jittison::{Error, Jit, JitDylib, MemoryStatistics};
 
 use crate::support::*;
 
@@ -265,4 +266,56 @@ fn a_stub_handle_redirects_without_a_name_and_pins_its_tracker() {
     drop(stub);
     assert!(removal.is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
+}
+
+/// Gives no words of its memory, against the contract of `MemoryManager`.
+struct Wordless(SlabPool);
+struct WordlessInFlight(Box<dyn InFlight>);
+struct WordlessFinalized(Box<dyn Finalized>);
+
+// SAFETY: the pool makes all allocations. Without words, this crate refuses stubs, so nothing relies on them.
+unsafe impl MemoryManager for Wordless {
+    fn allocate(&self, plan: &SegmentPlan) -> jittison::error::Result<Box<dyn InFlight>> {
+        Ok(Box::new(WordlessInFlight(self.0.allocate(plan)?)))
+    }
+    fn statistics(&self) -> MemoryStatistics {
+        self.0.statistics()
+    }
+}
+
+impl InFlight for WordlessInFlight {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
+        self.0.address(pool)
+    }
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
+        self.0.working(pool)
+    }
+    fn finalize(self: Box<Self>, frames: Vec<Frame>) -> jittison::error::Result<Box<dyn Finalized>> {
+        Ok(Box::new(WordlessFinalized(self.0.finalize(frames)?)))
+    }
+}
+
+impl Finalized for WordlessFinalized {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
+        self.0.address(pool)
+    }
+    fn usage(&self) -> MemoryUsage {
+        self.0.usage()
+    }
+    fn word(&self, _: u64) -> Option<&std::sync::atomic::AtomicU64> {
+        None
+    }
+}
+
+/// A redirect of such a stub did nothing and returned no error.
+#[test]
+fn a_stub_that_could_not_be_redirected_is_refused() {
+    let memory = std::sync::Arc::new(Wordless(SlabPool::new(Default::default()).unwrap()));
+    let jit = Jit::builder().memory_manager(memory.clone()).build().unwrap();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.create_stub(&tracker, "stub", address(forty_two)).unwrap_err();
+    assert!(matches!(error.root_cause().kind(), ErrorKind::Memory(MemoryFault::BadPlan { .. })), "{error}");
+    assert_says(&error, &["cannot be redirected"]);
+    assert!(is_no_stub(redirect_in_main(&jit, "stub", thirteen)));
+    assert_eq!(memory.statistics().allocations, 0, "the refused stub is freed");
 }

@@ -287,6 +287,10 @@ impl ThreadLocalBlock for Noted<Box<dyn ThreadLocalBlock>> {
     fn image(&mut self) -> Option<&mut [u8]> {
         self.value.image()
     }
+
+    fn complete(&mut self) {
+        self.value.complete();
+    }
 }
 
 impl HandlerScope for Noted<Box<dyn HandlerScope>> {
