@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, Format, LineProgramHeader, LittleEndian};
+use object::SectionIndex;
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionTable};
 
 use crate::base::ExecutorAddr;
-use crate::link::elf::{Header, LE, Rela};
+use crate::link::elf::{Header, LE, Rela, SectionHeader, section_name_table};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Definition, SymbolIndex};
 use crate::link::output_budget::OutputBudget;
@@ -35,12 +36,14 @@ pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
 pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
     let mut table = LineTable::new();
     let object = link.graph().bytes.clone();
-    let sections = Header::parse(&*object).and_then(|header| header.sections(LE, &*object));
-    let Ok(sections) = sections else { return table };
-    let Some(bytes) = relocated(link, &object, &sections, b".debug_line") else { return table };
+    let Ok(header) = Header::parse(&*object) else { return table };
+    let Ok(sections) = header.sections(LE, &*object) else { return table };
+    let names = section_name_table(header, &sections, &object);
+    let copy = |name| relocated(link, &object, &sections, section_named(&sections, names, name)?);
+    let Some(bytes) = copy(&b".debug_line\0"[..]) else { return table };
     let [line_strings, strings] =
-        [&b".debug_line_str"[..], b".debug_str"].map(|name| relocated(link, &object, &sections, name));
-    let strings = DebugStrings { line_strings: line_strings.unwrap_or_default(), strings: strings.unwrap_or_default() };
+        [&b".debug_line_str\0"[..], b".debug_str\0"].map(|name| copy(name).unwrap_or_default());
+    let strings = DebugStrings { line_strings, strings };
     let mut offset = 0;
     // The programs follow each other, so the compilation units are not needed to find them.
     while let Ok(program) = DebugLine::new(&bytes, LittleEndian).program(DebugLineOffset(offset), 8, None, None) {
@@ -121,9 +124,24 @@ fn terminated(strings: &[u8], at: usize) -> &[u8] {
     &rest[..memchr::memchr(0, rest).unwrap_or(rest.len())]
 }
 
-/// Copies a section of debug information and applies its relocations. `None` for a missing or compressed section.
-fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, Header>, name: &[u8]) -> Option<Vec<u8>> {
-    let (index, section) = sections.section_by_name(LE, name)?;
+/// The first section of a name, which ends with a null byte. Compares only as many bytes as the name has: many sections
+/// may share a long name.
+fn section_named<'a>(
+    sections: &SectionTable<'a, Header>,
+    names: &[u8],
+    name: &[u8],
+) -> Option<(SectionIndex, &'a SectionHeader)> {
+    let from_name = |section: &SectionHeader| names.get(section.sh_name(LE) as usize..).unwrap_or_default();
+    sections.enumerate().find(|(_, section)| from_name(section).starts_with(name))
+}
+
+/// Copies a section of debug information and applies its relocations. `None` for a compressed section.
+fn relocated(
+    link: &FixedLink<'_>,
+    object: &[u8],
+    sections: &SectionTable<'_, Header>,
+    (index, section): (SectionIndex, &SectionHeader),
+) -> Option<Vec<u8>> {
     if section.sh_flags(LE).0 & SHF_COMPRESSED != 0 {
         return None;
     }

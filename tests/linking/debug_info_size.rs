@@ -28,7 +28,7 @@ impl LinkHooks for Collector {
 }
 
 /// The symbol file and the functions of a linked object.
-fn collected(object: &[u8]) -> (Vec<u8>, Vec<LinkedFunction>) {
+pub(crate) fn collected(object: &[u8]) -> (Vec<u8>, Vec<LinkedFunction>) {
     let (jit, collector) = (Jit::new().unwrap(), Collector::default());
     jit.layer().add_plugin(Arc::new(collector.clone()));
     let _tracker = add(&jit, jit.main_dylib(), "odd.o", object);
