@@ -53,7 +53,7 @@ impl ResolvedLink<'_> {
             if !segment.is_empty() {
                 self.apply_segment(pool, object, segment, contents, &mut extender)?;
                 match pool {
-                    SegmentKind::Code => self.write_stubs(segment),
+                    SegmentKind::Code => self.write_stubs(segment)?,
                     SegmentKind::ReadOnly => self.write_slots(segment),
                     SegmentKind::Data => {}
                 }
@@ -461,9 +461,9 @@ impl ResolvedLink<'_> {
     }
 
     /// Writes the stubs. Each jumps through its symbol's slot.
-    fn write_stubs(&self, segment: &mut [u8]) {
+    fn write_stubs(&self, segment: &mut [u8]) -> Result<(), Error> {
         let (Some(block), Some(got), Some(address)) = (self.tables.stubs(), self.tables.got(), self.stubs) else {
-            return;
+            return Ok(());
         };
         let got = self.graph.block_address(got, self.addresses);
         let start = self.graph.blocks[block.index()].offset as usize;
@@ -471,10 +471,18 @@ impl ResolvedLink<'_> {
         let mut address = address;
         for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
-            // Code and read-only data are in one window, within which every address reaches every other.
-            *stub = self.graph.arch.stub(slot.distance_from(address) as i32);
+            let distance = self.graph.arch.slot_distance(address, slot);
+            *stub = self.graph.arch.stub(distance.ok_or_else(|| self.stub_out_of_range(*symbol, address, slot))?);
             address = address.offset(STUB_SIZE as u64);
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn stub_out_of_range(&self, symbol: SymbolIndex, place: ExecutorAddr, slot: ExecutorAddr) -> Error {
+        let offset = self.tables.stub(symbol).unwrap_or(0);
+        let symbol = self.graph.symbol_name(symbol);
+        self.graph.fault(LinkFault::slot_out_of_range(place, slot, "stubs", offset, symbol))
     }
 
     fn out_of_range(&self, id: BlockId, edge: &Edge, value: i128) -> Error {
