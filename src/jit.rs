@@ -149,6 +149,8 @@ impl Jit {
     /// - [`ErrorKind::SymbolsNotFound`] lists all missing symbols.
     /// - A failure to link, with its cause.
     /// - [`ErrorKind::InitializerFailed`]: an initialiser of the object failed on another thread.
+    /// - [`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns): the session's memory is for links that are never
+    ///   run.
     ///
     /// If an initialiser throws an exception or panics on this thread, its object is removed and the exception or panic
     /// passes through this call.
@@ -209,6 +211,7 @@ impl Jit {
     /// they are removed or deinitialised.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
+        self.0.check_can_run()?;
         let pending = self.0.initializers.begin_initialize(dylib);
         for dylib in dependencies_first(dylib) {
             // A link may add archive members that have initialisers of their own, so look again until there are none.

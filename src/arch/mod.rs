@@ -30,6 +30,8 @@ mod x86_64;
 
 use std::ops::Range;
 
+use crate::base::ExecutorAddr;
+
 pub(crate) use code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
 pub(crate) use crt_fragment::CrtFragment;
 pub use edge_kind::EdgeKind;
@@ -229,6 +231,15 @@ impl Arch {
         }
     }
 
+    /// The distance from a stub or a lazy entry at `place` to its slot. `None` if an instruction cannot hold it.
+    ///
+    /// A memory manager of the embedder may place code and slots far apart. A truncated distance would make the stub jump
+    /// to an arbitrary address.
+    #[inline(always)]
+    pub(crate) fn slot_distance(self, place: ExecutorAddr, slot: ExecutorAddr) -> Option<i32> {
+        i32::try_from(slot.distance_from(place)).ok().filter(|distance| *distance >= MIN_SLOT_DISTANCE)
+    }
+
     /// The code of indirect functions.
     pub(crate) fn indirect_code(self) -> &'static IndirectCode {
         match self {
@@ -341,6 +352,8 @@ pub(crate) const PAGE_SIZE: u64 = 4096;
 pub(crate) const STUB_SIZE: usize = 16;
 /// Bytes of a stub without a mark.
 pub(crate) const PLAIN_STUB_SIZE: usize = 8;
+/// A displacement counts from the end of its instruction, which is less than 64 bytes after the start of a stub or an entry.
+const MIN_SLOT_DISTANCE: i32 = i32::MIN + 64;
 /// Bytes that a reference of four bytes reaches in each direction, and the end of the addresses that a signed one can
 /// hold. Code and what it refers to directly must be within this span.
 pub(crate) const REACH: u64 = 1 << 31;

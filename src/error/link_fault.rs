@@ -1,5 +1,7 @@
 //! [`LinkFault`]: why an object cannot be linked, with the place in the object, the value and the allowed range.
 
+use crate::base::ExecutorAddr;
+
 /// Why an object cannot be linked.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -111,6 +113,31 @@ pub enum LinkFault {
         /// What the verifier computed.
         expected: String,
     },
+}
+
+impl LinkFault {
+    /// The fault of a stub at `place` that cannot reach its slot. `section` and `offset` say where the stub is, and `symbol`
+    /// is what it leads to.
+    #[cold]
+    pub(crate) fn slot_out_of_range(
+        place: ExecutorAddr,
+        slot: ExecutorAddr,
+        section: &str,
+        offset: u64,
+        symbol: &str,
+    ) -> LinkFault {
+        LinkFault::OutOfRange {
+            section: section.to_string(),
+            offset,
+            kind: "of a stub".to_string(),
+            symbol: symbol.to_string(),
+            target: slot.value(),
+            value: i128::from(slot.value()) - i128::from(place.value()),
+            min: i32::MIN.into(),
+            max: i32::MAX.into(),
+            advice: "the memory manager must place code, constants and data within 2 GiB of each other",
+        }
+    }
 }
 
 /// Formats a value as hexadecimal with a sign, as displacements are written.

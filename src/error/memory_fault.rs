@@ -76,4 +76,14 @@ pub enum MemoryFault {
         /// The reason.
         problem: &'static str,
     },
+    /// A call would run linked code, but the memory of the session is for links that are never run. Nothing was run.
+    ///
+    /// - *Cause*: the memory manager of the session says so ([`MemoryManager::can_run`](crate::memory::MemoryManager::can_run)),
+    ///   as [`OfflineMemory`](crate::memory::OfflineMemory) does.
+    /// - *Remedy*: use another memory manager. To inspect a link, use `Jit::address_of`.
+    #[error(
+        "the memory manager of this session is for links that are never run; nothing was run; use another memory manager, \
+         or `address_of` to inspect the link"
+    )]
+    NeverRuns,
 }

@@ -13,6 +13,12 @@
 //! make sure that it can go on from there.
 //!
 //! The lock is for a few stores or one system call: a waiting thread polls. It is not fair.
+//!
+//! # Limits
+//! A PID names one process only within its PID namespace, and only while that process exists. A descendant of the
+//! holder may get the holder's PID: the system reuses the PID after the holder has ended, or each of the two is the first
+//! process of a PID namespace. If the descendant inherited the lock locked, it takes the lock for its own and waits for
+//! ever.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

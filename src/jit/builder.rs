@@ -208,6 +208,7 @@ impl JitBuilder {
             error_reporter: self.error_reporter,
             observers: self.observers,
         });
+        let can_run = memory.can_run();
         let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone());
         let stubs = StubManager::new(memory.clone());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
@@ -240,6 +241,7 @@ impl JitBuilder {
         let static_libraries = Mutex::new(FxHashMap::default());
         Ok(Jit(Arc::new(JitInner {
             session,
+            can_run,
             executor,
             main,
             process,

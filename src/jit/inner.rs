@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::base::ExecutorAddr;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::host::Executor;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
@@ -39,6 +39,8 @@ pub struct Jit(pub(in crate::jit) Arc<JitInner>);
 /// What the clones of a [`Jit`] share.
 pub(in crate::jit) struct JitInner {
     pub(in crate::jit) session: ExecutionSession,
+    /// Whether the memory manager is for code that runs.
+    pub(in crate::jit) can_run: bool,
     /// The process that runs linked code.
     pub(in crate::jit) executor: Arc<dyn Executor>,
     pub(in crate::jit) main: JitDylib,
@@ -59,6 +61,13 @@ impl JitInner {
         dylib.check_same_session(&self.main)
     }
 
+    /// Checks that linked code may run. Each method of this room that runs linked code, or returns a handle that calls it,
+    /// checks this first: in offline memory a call would jump to an address where nothing is mapped.
+    #[inline]
+    pub(in crate::jit) fn check_can_run(&self) -> Result<()> {
+        if self.can_run { Ok(()) } else { Err(MemoryFault::NeverRuns.into()) }
+    }
+
     /// Finds a symbol that is ready, or links it.
     pub(in crate::jit) fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
         let order = dylib.search_order();
@@ -74,6 +83,7 @@ impl JitInner {
         name: &str,
         hold: impl FnOnce(&SymbolRef) -> Option<H>,
     ) -> Result<(ExecutorAddr, Option<H>)> {
+        self.check_can_run()?;
         // Read before the search, so that a failure on another thread during the search counts as well.
         let failures = self.initializers.failures();
         let found = self.find(dylib, name)?;

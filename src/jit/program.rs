@@ -112,6 +112,7 @@ impl Program {
         arguments: &[CString],
         observe: impl FnMut(ProgramEvent) + Send + 'static,
     ) -> Result<c_int> {
+        self.jit.0.check_can_run()?;
         let dylib = self.tracker.dylib();
         let missing = || not_found(&dylib, entry);
         // In the tracker's dylib only: the process has a `main` of its own.

@@ -53,7 +53,7 @@ impl ResolvedLink<'_> {
             if !segment.is_empty() {
                 self.apply_segment(pool, object, segment, contents, &mut extender)?;
                 match pool {
-                    SegmentKind::Code => self.write_stubs(segment),
+                    SegmentKind::Code => self.write_stubs(segment)?,
                     SegmentKind::ReadOnly => self.write_slots(segment),
                     SegmentKind::Data => {}
                 }

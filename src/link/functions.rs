@@ -4,23 +4,24 @@
 //! reaches to the next name or to the end of its section. If one place has several names, the list has the first of
 //! these: a name that other objects see; a name with a size; the earliest symbol.
 //!
-//! Functions may overlap, and may share unwind instructions and file names. Each function gets copies of its own. All
-//! copies together are limited to a multiple of the object's size ([`OutputBudget`]). Objects of compilers stay far
-//! below the limit. Code can run without this list.
+//! Functions may overlap, and may share names, unwind instructions and file names. Each function gets copies of its
+//! own. All copies together are limited to a multiple of the object's size ([`OutputBudget`]). Objects of compilers stay
+//! far below the limit. Code can run without this list.
 
 use std::collections::BTreeMap;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::link::call_frames::{self, CallFrame};
 use crate::link::fixed_link::FixedLink;
-use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex};
+use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex, Text};
 use crate::link::lines::{self, SourceLine};
-use crate::link::output_budget::OutputBudget;
+use crate::link::output_budget::{OutputBudget, SharedTexts};
 
 /// A function of a finished link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkedFunction {
-    /// The name from the symbol table, not demangled.
+    /// The name from the symbol table, not demangled. Empty if it is not UTF-8, or if it shares its bytes with too many
+    /// others.
     pub name: String,
     /// The address at which it runs.
     pub address: ExecutorAddr,
@@ -49,7 +50,7 @@ fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
     let frames = call_frames(link);
     let mut budget = OutputBudget::of(link);
     let lines = lines::of(link, &mut budget);
-    let mut functions = Vec::new();
+    let (mut functions, mut shared_names) = (Vec::new(), SharedTexts::default());
     for (block, mut names) in by_block {
         let block = BlockId(block);
         let graph = link.graph();
@@ -69,8 +70,11 @@ fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
                 continue;
             };
             let address = start.offset(name.offset);
+            // The names of local symbols may share bytes, and the link does not count them.
+            let graph = link.graph();
+            let text = shared_names.pay(bytes_from_name(graph, &graph.bytes, name.symbol), &mut budget);
             functions.push(LinkedFunction {
-                name: link.graph().symbol_name(name.symbol).to_string(),
+                name: text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default().to_string(),
                 address,
                 code: code.to_vec(),
                 frame: frame_at(&frames, address, &mut budget),
@@ -90,12 +94,23 @@ struct NamedCode {
 
 /// The named places in code: `(symbol, block, offset, size)`.
 fn named_code(graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, BlockId, u64, u64)> + '_ {
-    graph.symbols().filter_map(|(index, symbol)| {
+    // `ObjectBuffer::deref` is a virtual call; it is made once, not per symbol.
+    let object: &[u8] = &graph.bytes;
+    graph.symbols().filter_map(move |(index, symbol)| {
         let Definition::Block(id, offset) = symbol.definition else { return None };
         let block = &graph.blocks[id.index()];
         let is_code = block.pool == SegmentKind::Code && !block.is_dropped && block.role == Role::Plain;
-        (is_code && !graph.name_bytes(index).is_empty()).then_some((index, id, offset, symbol.size))
+        let has_name = || !matches!(bytes_from_name(graph, object, index).first(), None | Some(0));
+        (is_code && has_name()).then_some((index, id, offset, symbol.size))
     })
+}
+
+/// The name of a symbol, and maybe what follows it in the object after a null byte.
+fn bytes_from_name<'a>(graph: &'a LinkGraph, object: &'a [u8], symbol: SymbolIndex) -> &'a [u8] {
+    match &graph.symbols[symbol.index()].name {
+        Text::Terminated(start) => object.get(*start as usize..).unwrap_or_default(),
+        _ => graph.name_bytes(symbol),
+    }
 }
 
 /// All frames of the object's unwind tables, by first address.

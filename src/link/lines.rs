@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, Format, LineProgramHeader, LittleEndian};
+use object::SectionIndex;
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionTable};
 
 use crate::base::ExecutorAddr;
-use crate::link::elf::{Header, LE, Rela};
+use crate::link::elf::{Header, LE, Rela, SectionHeader, section_name_table};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Definition, SymbolIndex};
-use crate::link::output_budget::OutputBudget;
+use crate::link::output_budget::{OutputBudget, SharedTexts};
 use crate::sync::Arc;
 
 /// The source line of the code from some address on.
@@ -31,16 +32,19 @@ pub struct SourceLine {
 /// By address: the file and line of the code from there on; `None` where the object has no line.
 pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
 
-/// Reads all line tables of the object. A file whose name exceeds the budget is called [`UNKNOWN`].
+/// Reads all line tables of the object. A file whose name exceeds the budget, and each file after it, is called
+/// [`UNKNOWN`].
 pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
     let mut table = LineTable::new();
     let object = link.graph().bytes.clone();
-    let sections = Header::parse(&*object).and_then(|header| header.sections(LE, &*object));
-    let Ok(sections) = sections else { return table };
-    let Some(bytes) = relocated(link, &object, &sections, b".debug_line") else { return table };
+    let Ok(header) = Header::parse(&*object) else { return table };
+    let Ok(sections) = header.sections(LE, &*object) else { return table };
+    let names = section_name_table(header, &sections, &object);
+    let copy = |name| relocated(link, &object, &sections, section_named(&sections, names, name)?);
+    let Some(bytes) = copy(&b".debug_line\0"[..]) else { return table };
     let [line_strings, strings] =
-        [&b".debug_line_str"[..], b".debug_str"].map(|name| relocated(link, &object, &sections, name));
-    let strings = DebugStrings { line_strings: line_strings.unwrap_or_default(), strings: strings.unwrap_or_default() };
+        [&b".debug_line_str\0"[..], b".debug_str\0"].map(|name| copy(name).unwrap_or_default());
+    let mut strings = DebugStrings { line_strings, strings, shared: SharedTexts::default() };
     let mut offset = 0;
     // The programs follow each other, so the compilation units are not needed to find them.
     while let Ok(program) = DebugLine::new(&bytes, LittleEndian).program(DebugLineOffset(offset), 8, None, None) {
@@ -55,7 +59,7 @@ pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
             if row.end_sequence() {
                 table.entry(row.address()).or_insert(None);
             } else if let Some(line) = row.line() {
-                let name = || strings.path(header, row.file_index(), budget).into();
+                let name = || strings.path(header, row.file_index(), budget).unwrap_or_else(|| UNKNOWN.into());
                 let file = files.entry(row.file_index()).or_insert_with(name).clone();
                 table.insert(row.address(), Some((file, u32::try_from(line.get()).unwrap_or(u32::MAX))));
             }
@@ -88,42 +92,68 @@ pub(super) fn within(
 struct DebugStrings {
     line_strings: Vec<u8>,
     strings: Vec<u8>,
+    /// Many files may have one name.
+    shared: SharedTexts,
 }
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl DebugStrings {
-    /// The path of a file of a line program.
-    fn path(&self, header: &LineProgramHeader<Slice<'_>>, file: u64, budget: &mut OutputBudget) -> String {
-        let Some(entry) = header.file(file) else { return UNKNOWN.to_string() };
-        let name = self.text(entry.path_name());
-        let path = match entry.directory(header).map(|directory| self.text(directory)) {
-            Some(directory) if !directory.is_empty() && !name.starts_with('/') => format!("{directory}/{name}"),
-            _ => name,
-        };
-        if budget.spend(path.len()) { path } else { UNKNOWN.to_string() }
-    }
-
-    fn text(&self, value: AttributeValue<Slice<'_>>) -> String {
-        let bytes = match value {
-            AttributeValue::String(text) => text.slice(),
-            AttributeValue::DebugLineStrRef(at) => terminated(&self.line_strings, at.0),
-            AttributeValue::DebugStrRef(at) => terminated(&self.strings, at.0),
-            _ => UNKNOWN.as_bytes(),
-        };
-        String::from_utf8_lossy(bytes).into_owned()
+    /// The path of a file of a line program. `None` if the program does not list the file, or if the budget refuses the
+    /// path.
+    fn path(
+        &mut self,
+        header: &LineProgramHeader<Slice<'_>>,
+        file: u64,
+        budget: &mut OutputBudget,
+    ) -> Option<Arc<str>> {
+        let entry = header.file(file)?;
+        let DebugStrings { line_strings, strings, shared } = self;
+        // Paid before the path is built, so that no refused text is copied.
+        let mut text =
+            |value| shared.pay(bytes_from(value, line_strings, strings), budget).map(String::from_utf8_lossy);
+        let name = text(entry.path_name())?;
+        if name.starts_with('/') {
+            return Some(name.into());
+        }
+        match entry.directory(header) {
+            Some(directory) => match text(directory)? {
+                directory if directory.is_empty() => Some(name.into()),
+                directory => Some(format!("{directory}/{name}").into()),
+            },
+            None => Some(name.into()),
+        }
     }
 }
 
-/// The null-terminated string at an offset; to the end if there is no null byte.
-fn terminated(strings: &[u8], at: usize) -> &[u8] {
-    let rest = strings.get(at..).unwrap_or(&[]);
-    &rest[..memchr::memchr(0, rest).unwrap_or(rest.len())]
+/// The bytes from a text of a line program on.
+fn bytes_from<'a>(value: AttributeValue<Slice<'a>>, line_strings: &'a [u8], strings: &'a [u8]) -> &'a [u8] {
+    match value {
+        AttributeValue::String(text) => text.slice(),
+        AttributeValue::DebugLineStrRef(at) => line_strings.get(at.0..).unwrap_or_default(),
+        AttributeValue::DebugStrRef(at) => strings.get(at.0..).unwrap_or_default(),
+        _ => UNKNOWN.as_bytes(),
+    }
 }
 
-/// Copies a section of debug information and applies its relocations. `None` for a missing or compressed section.
-fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, Header>, name: &[u8]) -> Option<Vec<u8>> {
-    let (index, section) = sections.section_by_name(LE, name)?;
+/// The first section of a name, which ends with a null byte. Compares only as many bytes as the name has: many sections
+/// may share a long name.
+fn section_named<'a>(
+    sections: &SectionTable<'a, Header>,
+    names: &[u8],
+    name: &[u8],
+) -> Option<(SectionIndex, &'a SectionHeader)> {
+    let from_name = |section: &SectionHeader| names.get(section.sh_name(LE) as usize..).unwrap_or_default();
+    sections.enumerate().find(|(_, section)| from_name(section).starts_with(name))
+}
+
+/// Copies a section of debug information and applies its relocations. `None` for a compressed section.
+fn relocated(
+    link: &FixedLink<'_>,
+    object: &[u8],
+    sections: &SectionTable<'_, Header>,
+    (index, section): (SectionIndex, &SectionHeader),
+) -> Option<Vec<u8>> {
     if section.sh_flags(LE).0 & SHF_COMPRESSED != 0 {
         return None;
     }

@@ -10,32 +10,34 @@
 
 use crate::arch::{PLAIN_STUB_SIZE, STUB_SIZE};
 use crate::base::ExecutorAddr;
+use crate::error::{Error, LinkFault};
+use crate::link::graph::SymbolIndex;
 use crate::link::resolved_link::ResolvedLink;
 
 impl ResolvedLink<'_> {
     /// Writes the stubs. Each jumps through its symbol's slot.
-    pub(super) fn write_stubs(&self, segment: &mut [u8]) {
+    pub(super) fn write_stubs(&self, segment: &mut [u8]) -> Result<(), Error> {
         let (Some(block), Some(got), Some(address)) = (self.tables.stubs(), self.tables.got(), self.stubs) else {
-            return;
+            return Ok(());
         };
         let got = self.graph.block_address(got, self.addresses);
         let stubs = &mut segment[self.graph.blocks[block.index()].offset as usize..];
         if self.graph.marks_entries {
-            self.write_marked(stubs, address, got);
+            self.write_marked(stubs, address, got)
         } else {
-            self.write_plain(stubs, address, got);
+            self.write_plain(stubs, address, got)
         }
     }
 
     // Not into `apply`, whose own loop would lose registers to these two.
     #[inline(never)]
-    fn write_plain(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) {
-        self.write_each::<PLAIN_STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.plain_stub(distance));
+    fn write_plain(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) -> Result<(), Error> {
+        self.write_each::<PLAIN_STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.plain_stub(distance))
     }
 
     #[inline(never)]
-    fn write_marked(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) {
-        self.write_each::<STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.stub(distance));
+    fn write_marked(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) -> Result<(), Error> {
+        self.write_each::<STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.stub(distance))
     }
 
     #[inline(always)]
@@ -45,13 +47,21 @@ impl ResolvedLink<'_> {
         mut address: ExecutorAddr,
         got: ExecutorAddr,
         stub_of: impl Fn(i32) -> [u8; SIZE],
-    ) {
+    ) -> Result<(), Error> {
         let (stubs, _) = stubs.as_chunks_mut::<SIZE>();
         for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
-            // Code and read-only data are in one window, within which every address reaches every other.
-            *stub = stub_of(slot.distance_from(address) as i32);
+            let distance = self.graph.arch.slot_distance(address, slot);
+            *stub = stub_of(distance.ok_or_else(|| self.stub_out_of_range(*symbol, address, slot))?);
             address = address.offset(SIZE as u64);
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn stub_out_of_range(&self, symbol: SymbolIndex, place: ExecutorAddr, slot: ExecutorAddr) -> Error {
+        let offset = self.tables.stub(symbol).unwrap_or(0);
+        let symbol = self.graph.symbol_name(symbol);
+        self.graph.fault(LinkFault::slot_out_of_range(place, slot, "stubs", offset, symbol))
     }
 }

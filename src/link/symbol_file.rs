@@ -19,7 +19,7 @@
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
 use crate::arch::Arch;
-use crate::link::elf::{Header, LE, SectionHeader, shn};
+use crate::link::elf::{Header, LE, SectionHeader, section_name_table, shn};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
 
@@ -41,9 +41,10 @@ fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
     let object = link.graph().bytes.clone();
     let Ok(header) = Header::parse(&*object) else { return Vec::new() };
     let Ok(sections) = header.sections(LE, &*object) else { return Vec::new() };
-    let names = |section: &SectionHeader| sections.section_name(LE, section).unwrap_or(&[]);
+    let names = section_name_table(header, &sections, &object);
+    let from_name = |section: &SectionHeader| names.get(section.sh_name(LE) as usize..).unwrap_or(&[]);
     let headers: Vec<&SectionHeader> = sections.iter().collect();
-    let copies = SectionCopy::of_all(link, &headers, names);
+    let copies = SectionCopy::of_all(link, &headers, from_name);
     let removed = removed_symbols(&object, &sections, &copies);
     let mut file = object.get(..EHDR_SIZE).unwrap_or(&[]).to_vec();
     let mut table: Vec<[u8; SHDR_SIZE]> = Vec::with_capacity(headers.len());
@@ -110,10 +111,12 @@ enum SectionCopy {
 }
 
 impl SectionCopy {
+    /// `from_name` returns the string table from a section's name on. Nothing searches for the end of a name: many
+    /// sections may share a long one.
     fn of_all<'a>(
         link: &FixedLink<'_>,
         headers: &[&SectionHeader],
-        name: impl Fn(&SectionHeader) -> &'a [u8],
+        from_name: impl Fn(&SectionHeader) -> &'a [u8],
     ) -> Vec<SectionCopy> {
         let graph = link.graph();
         let mut remaining = graph.bytes.len() as u64;
@@ -144,13 +147,14 @@ impl SectionCopy {
                 SHT_SYMTAB => within_limit(SectionCopy::Symbols, section),
                 SHT_STRTAB | SHT_SYMTAB_SHNDX => within_limit(SectionCopy::Bytes, section),
                 SHT_RELA => match headers.get(section.sh_info(LE) as usize) {
-                    Some(target) if is_debug(name(target)) && target.sh_flags(LE).0 & SHF_ALLOC == 0 => {
-                        let is_list = [&b".debug_ranges"[..], b".debug_loc"].contains(&name(target));
+                    Some(target) if is_debug(from_name(target)) && target.sh_flags(LE).0 & SHF_ALLOC == 0 => {
+                        let lists = [&b".debug_ranges\0"[..], b".debug_loc\0"];
+                        let is_list = lists.iter().any(|list| from_name(target).starts_with(list));
                         within_limit(SectionCopy::Relocations { is_list }, section)
                     }
                     _ => SectionCopy::Nothing,
                 },
-                _ if is_debug(name(section)) => within_limit(SectionCopy::Bytes, section),
+                _ if is_debug(from_name(section)) => within_limit(SectionCopy::Bytes, section),
                 _ => SectionCopy::Nothing,
             }
         };
@@ -158,8 +162,8 @@ impl SectionCopy {
     }
 }
 
-fn is_debug(name: &[u8]) -> bool {
-    name.starts_with(b".debug_") || name.starts_with(b".zdebug_")
+fn is_debug(from_name: &[u8]) -> bool {
+    from_name.starts_with(b".debug_") || from_name.starts_with(b".zdebug_")
 }
 
 /// By symbol: whether its section is not in the file.

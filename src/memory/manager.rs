@@ -82,7 +82,8 @@ pub unsafe trait MemoryManager: Send + Sync {
         batch.into_iter().map(|(allocation, frames)| allocation.finalize(frames)).collect()
     }
 
-    /// Whether this process can run what is linked into this memory.
+    /// Whether this process can run what is linked into this memory. If not, a [`Jit`](crate::Jit) refuses each call that
+    /// would run it, or that returns a handle to call it ([`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns)).
     fn can_run(&self) -> bool {
         true
     }

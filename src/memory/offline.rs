@@ -7,6 +7,9 @@
 //! No address is reused, so an address means one thing as long as the memory lives.
 //!
 //! Finalizing an allocation frees its bytes: read them before.
+//!
+//! A session with this memory links, and finds addresses. It refuses calls that would run code
+//! ([`MemoryFault::NeverRuns`]). The managers of `platform` that are used without a [`Jit`](crate::Jit) do not check this.
 
 use crate::base::{ExecutorAddr, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};

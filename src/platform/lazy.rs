@@ -26,7 +26,7 @@
 
 use std::fmt;
 
-use crate::arch::LAZY_ENTRY_SIZE;
+use crate::arch::{Arch, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyTarget};
@@ -191,10 +191,12 @@ impl LazyReexports {
         let target = |binding: &Arc<Binding>| -> Arc<dyn LazyTarget> { binding.clone() };
         let entries = self.executor.register_lazy_targets(bindings.iter().map(target).collect());
         let code = memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE);
-        for (index, entry) in code.enumerate() {
-            let at = start.offset((index * LAZY_ENTRY_SIZE) as u64);
-            // Code and slot are in one window, so the distance fits in 32 bits.
-            entry.copy_from_slice(&entries.entry(index, slot.distance_from(at) as i32));
+        for ((index, entry), binding) in code.enumerate().zip(bindings) {
+            let offset = (index * LAZY_ENTRY_SIZE) as u64;
+            let (place, name) = (start.offset(offset), &binding.alias.name);
+            let distance = Arch::NATIVE.slot_distance(place, slot);
+            let distance = distance.ok_or_else(|| stubs::out_of_range("lazy functions", place, slot, offset, name))?;
+            entry.copy_from_slice(&entries.entry(index, distance));
         }
         Ok(EntryBlock { entries, memory: memory.finalize(Vec::new())? })
     }

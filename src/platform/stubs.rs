@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::arch::{Arch, STUB_SIZE};
 use crate::base::{ExecutorAddr, Name, SegmentKind};
-use crate::error::{Error, ErrorKind, MemoryFault, Result};
+use crate::error::{Error, ErrorKind, LinkFault, MemoryFault, Result};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
@@ -164,18 +164,20 @@ impl StubManager {
     }
 
     /// Allocates one stub and one slot for each target, and fills them.
-    fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
+    fn allocate(&self, names: &[Name], targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
         let count = targets.len() as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
         plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
-        // Code and data are in one window, so the distance fits in 32 bits. It decreases from stub to stub, because a slot is
-        // smaller than a stub.
-        let mut distance = memory.address(SegmentKind::Data).distance_from(memory.address(SegmentKind::Code)) as i32;
-        for stub in memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize) {
+        let (code, data) = (memory.address(SegmentKind::Code), memory.address(SegmentKind::Data));
+        let stubs = memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize);
+        for ((index, stub), name) in (0..).zip(stubs).zip(names) {
+            let (place, slot) = (code.offset(index * STUB), data.offset(index * SLOT));
+            let distance = Arch::NATIVE.slot_distance(place, slot);
+            let distance =
+                distance.ok_or_else(|| out_of_range("redirectable stubs", place, slot, index * STUB, name))?;
             stub.copy_from_slice(&Arch::NATIVE.stub(distance));
-            distance = distance.wrapping_sub((STUB - SLOT) as i32);
         }
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
@@ -250,6 +252,13 @@ pub(crate) fn bind(slot: &Word, dylib: &JitDylib, stub: &str, first: ExecutorAdd
     }
 }
 
+/// The error for a stub or a lazy entry at `place` that cannot reach its slot. `owner` and `offset` say where it is.
+#[cold]
+pub(crate) fn out_of_range(owner: &str, place: ExecutorAddr, slot: ExecutorAddr, offset: u64, symbol: &str) -> Error {
+    let fault = LinkFault::slot_out_of_range(place, slot, "code", offset, symbol);
+    ErrorKind::Link { object: owner.to_string(), fault }.into()
+}
+
 #[cold]
 fn no_such_stub(dylib: &JitDylib, name: &str) -> Error {
     ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into()
@@ -308,9 +317,9 @@ type RecordFn = Box<dyn FnOnce(ResourceKey, &NewStubs<'_>) + Send>;
 impl StubUnit {
     /// Makes the stubs, resolves their symbols and records them.
     fn materialize_stubs(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
-        let memory = self.manager.allocate(&self.targets)?;
-        let start = memory.address(SegmentKind::Code);
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
+        let memory = self.manager.allocate(&names, &self.targets)?;
+        let start = memory.address(SegmentKind::Code);
         let dylib = responsibility.dylib();
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
         let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);

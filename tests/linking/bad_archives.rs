@@ -4,6 +4,7 @@
 use fastrand::Rng;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jittison::link::{Archive, ObjectBuffer, OpenFile};
@@ -188,6 +189,33 @@ fn a_thin_archive_that_contains_itself_causes_no_endless_loop() {
     assert_says(&error, &["libself.a(libself.a)", "it is an archive"]);
     let _test = add(&jit, jit.main_dylib(), "test.o", &test);
     assert_says(&jit.address_of(jit.main_dylib(), "test").unwrap_err(), &["`middle`"]);
+}
+
+#[test]
+fn a_file_that_a_thin_archive_lists_many_times_is_read_once_for_its_names() {
+    let Some([(_, test), ..]) = members() else { return };
+    let listed = header("test.o/", test.len()).repeat(1000);
+    let (archive, test) = (ObjectBuffer::from([&b"!<thin>\n"[..], &listed].concat()), ObjectBuffer::from(test));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let open_file: Arc<OpenFile> = Arc::new({
+        let reads = reads.clone();
+        move |path: &Path| match path.ends_with("test.o") {
+            true => {
+                reads.fetch_add(1, Ordering::Relaxed);
+                Ok(test.clone().into())
+            }
+            false => Ok(archive.clone().into()),
+        }
+    });
+    let archive = Archive::open(Path::new("libthin.a"), open_file).unwrap();
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    let offsets = archive.member_offsets().unwrap();
+    assert_eq!(offsets.len(), 1000);
+    assert!(archive.member(offsets[999]).is_ok(), "each of them is a member");
+    let jit = Jit::new().unwrap();
+    jit.static_libraries(jit.main_dylib()).unwrap().add(vec![archive]).unwrap();
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    assert_says(&error, &["`middle`", "needed by libthin.a(test.o)"]);
 }
 
 #[test]

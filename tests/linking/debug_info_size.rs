@@ -28,7 +28,7 @@ impl LinkHooks for Collector {
 }
 
 /// The symbol file and the functions of a linked object.
-fn collected(object: &[u8]) -> (Vec<u8>, Vec<LinkedFunction>) {
+pub(crate) fn collected(object: &[u8]) -> (Vec<u8>, Vec<LinkedFunction>) {
     let (jit, collector) = (Jit::new().unwrap(), Collector::default());
     jit.layer().add_plugin(Arc::new(collector.clone()));
     let _tracker = add(&jit, jit.main_dylib(), "odd.o", object);
@@ -42,7 +42,7 @@ fn reported_bytes(functions: &[LinkedFunction]) -> usize {
         function.frame.as_ref().map_or(0, |frame| frame.initial.len() + frame.instructions.len())
     };
     let lines = |function: &LinkedFunction| function.lines.iter().map(|line| 16 + line.file.len()).sum::<usize>();
-    functions.iter().map(|function| function.code.len() + frame(function) + lines(function)).sum()
+    functions.iter().map(|function| function.name.len() + function.code.len() + frame(function) + lines(function)).sum()
 }
 
 /// The reported bytes of an object stay below this multiple of its size.
@@ -122,23 +122,54 @@ fn names_inside_a_function_with_long_unwind_instructions_stay_within_the_limit()
     assert_within_limit(&functions, &object);
 }
 
-#[test]
-fn lines_of_files_that_share_a_long_name_stay_within_the_limit() {
-    // A hand-written line table: version 5, one directory, 2,000 files that share one name in .debug_line_str, one row each.
-    let rows: String = (0..2000).map(|n| format!(".byte 4\n.uleb128 {n}\n.byte 1, 2\n.uleb128 1\n")).collect();
-    let Some(object) = asm(&format!(
-        ".globl test\ntest: .fill 3000, 1, 0x90\nret\n.size test, . - test
-        .section .debug_line_str,\"MS\",@progbits,1\nlong: .fill 200000, 1, 'x'\n.byte 0
+/// An object whose line table has one row for each of `files` files. All of them share one name of `length` bytes.
+fn with_shared_file_name(files: usize, length: usize) -> Option<Vec<u8>> {
+    // A hand-written line table: version 5, one directory; the name is in .debug_line_str.
+    let rows: String = (0..files).map(|n| format!(".byte 4\n.uleb128 {n}\n.byte 1, 2\n.uleb128 1\n")).collect();
+    asm(&format!(
+        ".globl test\ntest: .fill {files} + 1000, 1, 0x90\nret\n.size test, . - test
+        .section .debug_line_str,\"MS\",@progbits,1\nlong: .fill {length}, 1, 'x'\n.byte 0
         .section .debug_line,\"\"
         .long end - version\nversion: .short 5\n.byte 8, 0\n.long program - header
         header: .byte 1, 1, 1, -5, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1
         .byte 1, 1, 0x1f\n.uleb128 1\n.long 0
-        .byte 1, 1, 0x1f\n.uleb128 2000\n.rept 2000\n.long 0\n.endr
+        .byte 1, 1, 0x1f\n.uleb128 {files}\n.rept {files}\n.long 0\n.endr
         program: .byte 0, 9, 2\n.quad test\n{rows}.byte 0, 1, 1\nend:"
-    )) else {
-        return;
-    };
+    ))
+}
+
+#[test]
+fn lines_of_files_that_share_a_long_name_stay_within_the_limit() {
+    let Some(object) = with_shared_file_name(2000, 200_000) else { return };
     let (_, functions) = collected(&object);
     assert_eq!(functions[0].code.len(), 3001);
     assert_within_limit(&functions, &object);
+}
+
+#[test]
+fn file_names_beyond_the_limit_are_not_read() {
+    // Symptom: each of the 450 GB of names was searched and copied before the limit refused it.
+    let Some(object) = with_shared_file_name(150_000, 3_000_000) else { return };
+    let (_, functions) = collected(&object);
+    assert_eq!(functions[0].code.len(), 151_001);
+    assert_within_limit(&functions, &object);
+}
+
+#[test]
+fn names_of_local_functions_that_share_a_long_text_stay_within_the_limit() {
+    let long = "n".repeat(500_000);
+    let functions: String = (0..1000).map(|n| format!("f{n}: nop\n.size f{n}, 1\n")).collect();
+    let Some(object) = asm(&format!(".globl test\ntest: ret\n.size test, 1\n{functions}{long}: nop\n")) else { return };
+    let mut elf = Elf(object);
+    let (table, name) = (elf.start(".symtab"), elf.load(elf.symbol(&long), 4));
+    for symbol in (1..elf.field(".symtab", SIZE) as usize / 24).map(|index| table + index * 24) {
+        // A local symbol without a type.
+        if elf.load(symbol + 4, 1) == 0 {
+            elf.store(symbol, 4, name);
+        }
+    }
+    let (_, functions) = collected(&elf.0);
+    assert_eq!((functions.len(), functions[0].name.as_str()), (1002, "test"));
+    assert_eq!((functions[1].name.len(), functions[1001].name.len()), (500_000, 0), "the budget pays for some names");
+    assert_within_limit(&functions, &elf.0);
 }

@@ -26,6 +26,7 @@ mod pruning;
 mod range_extension;
 mod read_over;
 mod refusals;
+mod shared_names;
 mod symbols;
 mod thread_locals;
 mod verify;

@@ -9,6 +9,7 @@ mod batch;
 mod budget;
 mod dropping;
 mod environments;
+mod far_apart;
 mod fork;
 mod fork_namespaces;
 mod intercepting_mapper;

@@ -1,10 +1,11 @@
-//! [`OfflineMemory`], the memory for links that are inspected and never run: statistics, and requests that are too large.
+//! [`OfflineMemory`], the memory for links that are inspected and never run: statistics, requests that are too large, and calls
+//! that would run its code.
 
 use std::sync::Arc;
 
-use jittison::Jit;
 use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::memory::{LargeRequest, MemoryManager, OfflineMemory};
+use jittison::{Error, Jit, Program};
 
 use crate::environments::{limit, mapped_bytes};
 use crate::slab::plan;
@@ -57,4 +58,33 @@ fn offline_memory_that_the_system_refuses_is_an_error() {
     let mut later = memory.allocate(&plans[0]).unwrap();
     let bytes = later.working(SegmentKind::Data);
     assert_eq!((bytes.len(), bytes[0], bytes[bytes.len() - 1]), ((1 << 30) - 4096, 0, 0));
+}
+
+/// Asserts that the call was refused because the memory runs no code.
+#[track_caller]
+fn assert_never_runs<T>(called: Result<T, Error>) {
+    let error = called.err().expect("a call that would run linked code");
+    assert_says(&error, &["never run", "nothing was run"]);
+}
+
+#[test]
+fn a_call_that_would_run_code_in_offline_memory_is_an_error() {
+    let Some(object) = c("int test(void) { return 1; } int main(void) { return 2; }") else { return };
+    let memory = Arc::new(OfflineMemory::new(ExecutorAddr::new(0x1_0000)));
+    let jit = Jit::builder().memory_manager(memory).build().unwrap();
+    let (dylib, tracker) = (jit.main_dylib(), add(&jit, jit.main_dylib(), "offline.o", &object));
+    let guard = jit.guard();
+    // SAFETY: no call runs the code.
+    unsafe {
+        assert_never_runs(jit.lookup::<extern "C" fn() -> i32>("test"));
+        assert_never_runs(jit.symbol::<extern "C" fn() -> i32>(&guard, dylib, "test"));
+        assert_never_runs(jit.initialize(dylib));
+        let patchable = jit.patchable(&jit.create_dylib("patched").unwrap(), &["test"]).unwrap();
+        assert_never_runs(patchable.replace("offline.o", object.clone()));
+        assert_never_runs(jit.add_rebindable(&jit.create_dylib("rebindable").unwrap(), "offline.o", object.clone()));
+        let program = Program::new(&jit, &tracker).unwrap();
+        assert_never_runs(program.run("main", &[c"program".to_owned()], |event| panic!("{event:?}")));
+    }
+    let address = jit.address_of(dylib, "test").expect("the link can be inspected");
+    assert!(address.value() >= 0x1_0000);
 }

@@ -117,6 +117,8 @@ impl Patch {
     /// - [`ErrorKind::PatchRefused`] with the cause: a missing symbol, a name that is not a function,
     ///   [`ErrorKind::WrongSignature`], [`ErrorKind::VariableChanged`], or a failure to link.
     /// - [`ErrorKind::TooManyVersions`], [`ErrorKind::PatchableGone`].
+    /// - [`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns): the session's memory is for links that are never
+    ///   run.
     ///
     /// An exception or panic of an initialiser passes through this call. What was linked stays in memory, because the
     /// exception may have a type or a text that is in it. It is in the dylib `<dylib> patch <version>`, and it is removed with
@@ -126,6 +128,7 @@ impl Patch {
     /// # Safety
     /// The objects may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
     pub unsafe fn link(self) -> Result<PreparedPatch> {
+        self.patchable.jit.0.check_can_run()?;
         let versions = self.patchable.versions.clone();
         let number = versions.begin_link()?;
         let _in_progress = LinkInProgress(&versions);

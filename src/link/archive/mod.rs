@@ -25,6 +25,7 @@ mod set;
 
 pub use set::{ArchiveSet, Listing, MemberId};
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::ops::Range;
@@ -219,12 +220,18 @@ impl Archive {
     /// [`ErrorKind::Archive`] if no complete member is there; the error of [`OpenFile`] for a member of a thin archive;
     /// the error of [`ReadAt`].
     pub fn member(&self, offset: u64) -> Result<ArchiveMember> {
-        let (member, name, range) = self.entry(offset, |entry| {
-            let member = String::from_utf8_lossy(entry.name()).into_owned();
-            (member, entry.name().to_vec(), self.contents(&entry))
-        })?;
+        self.read_member(self.place(offset)?)
+    }
+
+    /// Reads the header at `offset`.
+    fn place(&self, offset: u64) -> Result<MemberPlace> {
+        self.entry(offset, |entry| MemberPlace { offset, name: entry.name().to_vec(), range: self.contents(&entry) })
+    }
+
+    fn read_member(&self, MemberPlace { offset, name, range }: MemberPlace) -> Result<ArchiveMember> {
+        let member = String::from_utf8_lossy(&name).into_owned();
         let bytes = match range {
-            Some(range) => self.read_member(range, offset, &member)?,
+            Some(range) => self.read_contents(range, offset, &member)?,
             None => self.open_thin_member(&name)?,
         };
         Ok(ArchiveMember { archive: self.path.clone(), member, offset, bytes })
@@ -257,7 +264,7 @@ impl Archive {
         (!entry.is_thin()).then(|| start..start.saturating_add(size))
     }
 
-    fn read_member(&self, range: Range<u64>, offset: u64, member: &str) -> Result<ObjectBuffer> {
+    fn read_contents(&self, range: Range<u64>, offset: u64, member: &str) -> Result<ObjectBuffer> {
         let (size, end) = (range.end.saturating_sub(range.start), self.file.size_bytes());
         if range.start > range.end || range.end > end {
             let problem = format!("its {size} bytes reach past the end of the archive, at {end:#x}");
@@ -354,10 +361,17 @@ impl Archive {
 
     /// Builds the symbol table of an archive without one. Skips members that are not objects of this machine, because
     /// they define nothing that can be linked.
+    ///
+    /// A thin archive may list one file many times. The file is read once, for its first member: the first definition
+    /// of a name counts anyway.
     fn scan(&self) -> Result<ScannedSymbols> {
-        let mut symbols = ScannedSymbols::default();
+        let (mut symbols, mut read_files) = (ScannedSymbols::default(), BTreeSet::new());
         for offset in self.member_offsets()? {
-            let member = self.member(offset)?;
+            let place = self.place(offset)?;
+            if place.range.is_none() && !read_files.insert(place.name.clone()) {
+                continue;
+            }
+            let member = self.read_member(place)?;
             for name in elf::defined_names(&member.name(), &member.bytes).unwrap_or_default() {
                 symbols.push(name, offset).ok_or_else(|| self.fault(offset, &member.member, "too many symbols"))?;
             }
@@ -384,6 +398,15 @@ impl fmt::Debug for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "archive {}, {} symbols", self.path.display(), self.symbol_count())
     }
+}
+
+/// Where the bytes of a member are.
+struct MemberPlace {
+    /// The offset of its header in the archive.
+    offset: u64,
+    name: Vec<u8>,
+    /// Its bytes in the archive. `None` for a member of a thin archive, whose name is a path.
+    range: Option<Range<u64>>,
 }
 
 /// A symbol table that was built from the members.

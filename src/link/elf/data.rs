@@ -41,7 +41,7 @@ pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Object
             match section {
                 Some(section) => {
                     let is_writable = section.sh_flags(LE).0 & WRITE != 0;
-                    is_writable && !has_stem(object.section_name_bytes(section)?, b".data.rel.ro")
+                    is_writable && !has_stem(object.bytes_from_section_name(section)?, b".data.rel.ro")
                 }
                 None => false,
             }

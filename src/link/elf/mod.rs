@@ -177,16 +177,18 @@ impl<'a> ElfObject<'a> {
     }
 
     /// A section's name, which may not be UTF-8.
-    pub(crate) fn section_name_bytes(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
+    fn section_name_bytes(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
         self.sections.section_name(LE, section).map_err(|error| self.malformed(error))
     }
 
-    /// The string table from the start of a section's name on, or the name alone. For a test of the first bytes of the
-    /// name.
+    /// The string table from the start of a section's name on. For a test of the first bytes of the name.
+    ///
+    /// Does not search for the end of the name, because nothing counts such a search: for many sections with one long
+    /// name it would take quadratic time.
     #[inline]
     pub(crate) fn bytes_from_section_name(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
-        let plain = self.section_names.as_ref().and_then(|names| names.suffix(section.sh_name.get(LE)));
-        plain.map_or_else(|| self.section_name_bytes(section), Ok)
+        let from_name = self.section_names.as_ref().and_then(|names| names.bytes_from(section.sh_name.get(LE)));
+        from_name.map_or_else(|| self.section_name_bytes(section), Ok)
     }
 
     /// The fast path for a section's name: its offset in the object, and the string table from the name on. `None` if
@@ -257,6 +259,16 @@ impl<'a> ElfObject<'a> {
         })?);
         Ok(())
     }
+}
+
+/// The string table of the section names, for code that has no [`ElfObject`]. Empty if the object has none.
+pub(crate) fn section_name_table<'a>(
+    header: &Header,
+    sections: &SectionTable<'a, Header>,
+    bytes: &'a [u8],
+) -> &'a [u8] {
+    let index = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
+    index.and_then(|index| sections.section(index).ok()?.data(LE, bytes).ok()).unwrap_or_default()
 }
 
 /// Describes bytes that are not ELF, for an error.

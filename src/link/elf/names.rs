@@ -62,7 +62,13 @@ impl<'a> NameTable<'a> {
     /// outside.
     #[inline]
     pub(super) fn suffix(&self, at: u32) -> Option<&'a [u8]> {
-        if self.is_plain { self.bytes.get(at as usize..).filter(|rest| !rest.is_empty()) } else { None }
+        if self.is_plain { self.bytes_from(at) } else { None }
+    }
+
+    /// The table from the offset `at` on, plain or not. `None` if `at` is outside.
+    #[inline]
+    pub(super) fn bytes_from(&self, at: u32) -> Option<&'a [u8]> {
+        self.bytes.get(at as usize..).filter(|rest| !rest.is_empty())
     }
 
     /// The table as text, if it is UTF-8.

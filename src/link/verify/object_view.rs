@@ -191,11 +191,12 @@ impl<'a> ObjectView<'a> {
                     self.symbols.len(),
                 ));
             };
-            let name = self.symbols.symbol_name(LE, symbol).unwrap_or_default();
-            // The linker does not read the names of local symbols before it needs them.
-            let is_name = symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name;
+            let name = || self.symbols.symbol_name(LE, symbol).unwrap_or_default();
+            // The linker does not read the names of local symbols before it needs them. Many of them may share a long
+            // name, so they are not read here either.
+            let is_name = symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name();
             if !is_name || read.size != symbol.st_size(LE) {
-                let (found, name) = (graph.symbol_name(at), String::from_utf8_lossy(name));
+                let (found, name) = (graph.symbol_name(at), String::from_utf8_lossy(name()));
                 let found = format!("`{found}` of {} bytes", read.size);
                 let expected = format!("`{name}` of {} bytes", symbol.st_size(LE));
                 return Err(Mismatch::new(index.0 as u64, "symbol", found, expected));
