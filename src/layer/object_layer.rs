@@ -118,7 +118,7 @@ impl ObjectLinkingLayer {
             let dylib = tracker.dylib_handle();
             dylib.observers().deliver_refused(dylib.inner(), &name, error);
         })?;
-        tracker.define(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
+        tracker.define_with_absolute(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
     }
 
     /// Adds an object under a tracker and links it at once, on the calling thread. When this returns, all its definitions are
