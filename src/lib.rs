@@ -76,7 +76,8 @@
 //! 2. *Unpublish*: its names leave the dylib at once. Lookups that wait for them fail, and links in progress stop.
 //! 3. *Pins* keep its memory: an owned [`Function`], a [`Guard`] that was entered before, a counted call, or linked code of
 //!    another tracker that refers to it.
-//! 4. *Reclaim*: when the last pin goes, every [`ResourceManager`] frees what it owns under the key, newest manager first.
+//! 4. *Reclaim*: when the last pin goes, every [`ResourceManager`] frees what it owns under the key: the
+//!    embedder's managers, newest first, then those of the crate, code memory last.
 //! 5. A [`Removal`] is the ticket: whether it is complete, what pins the tracker, and how to wait for the end.
 //!
 //! | verb | if something pins the tracker |
