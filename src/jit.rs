@@ -206,7 +206,8 @@ impl Jit {
     ///
     /// # Safety
     /// The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers when
-    /// they are removed or deinitialised.
+    /// they are removed or deinitialised. If this call fails and undoes the last count, it finalises as
+    /// [`deinitialize`](Self::deinitialize) does, under the same promises.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
         let pending = self.0.initializers.begin_initialize(dylib);
@@ -238,9 +239,27 @@ impl Jit {
     /// The removal of a dylib undoes its calls of `initialize`, but finalises no other dylib: what it links against
     /// stays initialised until that is removed, or until the last `deinitialize` of another dylib that links against it.
     ///
+    /// Safe code cannot call it, because a handle that it still has may call code that is finalised:
+    ///
+    /// ```compile_fail,E0133
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// let jit = jittison::Jit::new()?;
+    /// jit.deinitialize(jit.main_dylib())?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before.
-    pub fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
+    ///
+    /// # Safety
+    /// For each dylib that this call finalises, until it is initialised again:
+    /// - No thread is inside code of the dylib.
+    /// - No thread calls that code: not through a handle or symbol that still exists, a stub, or other code that refers to it.
+    ///
+    /// Exempt is code that needs nothing that the finalisers undo, and what exit handlers and finalisers call.
+    ///
+    /// [`ResourceTracker::remove`] is the safe form: it finalises an object when the last pin of its tracker goes.
+    pub unsafe fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
         let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
         self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)

@@ -99,6 +99,7 @@
 //! |---|---|
 //! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and the code may run |
 //! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | the objects may run: initialisers now, finalisers at removal |
+//! | [`Jit::deinitialize`] | no thread is in code of what is finalised, or calls it before it is initialised again |
 //! | [`Program::run`] | the entry is a `main`, and the objects may run |
 //! | [`Jit::redirect_stub`], [`Stub::redirect`] | the target has the signature that callers use, and stays as long as they call it |
 //! | [`Function::from_address`], [`Symbol::from_address`] | the address is a function of this signature, and stays in memory |

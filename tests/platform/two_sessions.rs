@@ -35,11 +35,11 @@ fn every_method_refuses_a_tracker_or_a_dylib_of_another_session() {
     assert_foreign(own.static_libraries(dylib));
     assert_foreign(own.patchable(dylib, &["answer"]));
     assert_foreign(own.address_of(dylib, "answer"));
-    assert_foreign(own.deinitialize(dylib));
     assert_foreign(Program::new(&own, &tracker));
     // SAFETY: no code runs, since each call is refused.
     unsafe {
         assert_foreign(own.initialize(dylib));
+        assert_foreign(own.deinitialize(dylib));
         assert_foreign(own.lookup_in::<extern "C" fn() -> i32>(dylib, "answer"));
         assert_foreign(own.symbol::<extern "C" fn() -> i32>(&own.guard(), dylib, "answer"));
     }
