@@ -157,6 +157,8 @@ impl Jit {
     /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     /// - The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers
     ///   when they are removed.
+    /// - An address that was given as a number stays in memory as long as code may reach it: an absolute symbol, the target of
+    ///   a stub, an address from a materialisation unit, and what a [plugin](crate::layer::LinkPlugin) writes into code.
     /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same goes for all objects that are
     ///   then in its source and in the dylibs that this links against.
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
@@ -207,7 +209,8 @@ impl Jit {
     /// # Safety
     /// The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers when
     /// they are removed or deinitialised. If this call fails and undoes the last count, it finalises as
-    /// [`deinitialize`](Self::deinitialize) does, under the same promises.
+    /// [`deinitialize`](Self::deinitialize) does, under the same promises. Addresses that were given as numbers stay in memory,
+    /// as [`lookup_in`](Self::lookup_in) says.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
         let pending = self.0.initializers.begin_initialize(dylib);

@@ -97,10 +97,11 @@
 //!
 //! | `unsafe` item | what its caller promises |
 //! |---|---|
-//! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and the code may run |
-//! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | the objects may run: initialisers now, finalisers at removal |
+//! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and all objects that were added so far may run |
+//! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | all objects that were added so far may run: initialisers now, finalisers at removal |
 //! | [`Jit::deinitialize`] | no thread is in code of what is finalised, or calls it before it is initialised again |
-//! | [`Program::run`] | the entry is a `main`, and the objects may run |
+//! | [`Program::run`] | the entry is a `main`, and all objects that were added so far may run |
+//! | all of these | an address that was given as a number (absolute symbol, target of a stub, custom unit, plugin) stays in memory while code reaches it |
 //! | [`Jit::redirect_stub`], [`Stub::redirect`] | the target has the signature that callers use, and stays as long as they call it |
 //! | [`Function::from_address`], [`Symbol::from_address`] | the address is a function of this signature, and stays in memory |
 //! | [`Function::as_ptr`], [`Symbol::as_ptr`] | the pointer is not called after the handle or the guard is dropped |
