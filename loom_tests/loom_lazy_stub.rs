@@ -172,8 +172,8 @@ fn lazy() -> Lazy {
     // SAFETY: nothing is run.
     let handler = unsafe { LazyFailureHandler::new(|_| Some(ExecutorAddr::new(FALLBACK))) };
     let lazy = LazyReexports::with_handler(Arc::new(memory.clone()), stubs.clone(), handler);
-    fixture.session.register_manager(lazy.clone());
-    fixture.session.register_manager(stubs);
+    lazy.register(&fixture.session);
+    stubs.register(&fixture.session);
     let code = fixture.loaded("f", 1);
     let names = fixture.main.create_tracker().unwrap();
     let alias = Alias { name: Name::new("lazy"), aliasee: Name::new("f"), flags: SymbolFlags::EXPORTED };
@@ -292,7 +292,7 @@ fn redirect_versus_removal_and_a_new_stub_of_the_name() {
         let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        fixture.session.register_manager(stubs.clone());
+        stubs.register(&fixture.session);
         let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
         let (main, redirected) = (fixture.main.clone(), stubs.clone());
@@ -314,7 +314,7 @@ fn release_of_a_pinned_stub_versus_a_new_stub_of_the_name() {
         let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        fixture.session.register_manager(stubs.clone());
+        stubs.register(&fixture.session);
         let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
         let (_, pin) = fixture.main.pin("stub").unwrap();
@@ -335,7 +335,7 @@ fn making_a_stub_versus_removal_of_its_tracker() {
         let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        fixture.session.register_manager(stubs.clone());
+        stubs.register(&fixture.session);
         let tracker = fixture.main.create_tracker().unwrap();
         let removed = tracker.clone();
         let remover = thread::spawn(move || drop(removed.remove().unwrap()));
@@ -354,7 +354,7 @@ fn handle_of_a_stub_versus_removal_and_a_new_stub_of_the_name() {
         let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        fixture.session.register_manager(stubs.clone());
+        stubs.register(&fixture.session);
         let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
         let (main, finder) = (fixture.main.clone(), stubs.clone());

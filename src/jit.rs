@@ -159,6 +159,8 @@ impl Jit {
     /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     /// - The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers
     ///   when they are removed.
+    /// - An address that was given as a number stays in memory as long as code may reach it: an absolute symbol, the target of
+    ///   a stub, an address from a materialisation unit, and what a [plugin](crate::layer::LinkPlugin) writes into code.
     /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same goes for all objects that are
     ///   then in its source and in the dylibs that this links against.
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
@@ -208,7 +210,9 @@ impl Jit {
     ///
     /// # Safety
     /// The objects that were added so far may run: their initialisers in this call, their finalisers and exit handlers when
-    /// they are removed or deinitialised.
+    /// they are removed or deinitialised. If this call fails and undoes the last count, it finalises as
+    /// [`deinitialize`](Self::deinitialize) does, under the same promises. Addresses that were given as numbers stay in memory,
+    /// as [`lookup_in`](Self::lookup_in) says.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
         self.0.check_can_run()?;
@@ -241,9 +245,27 @@ impl Jit {
     /// The removal of a dylib undoes its calls of `initialize`, but finalises no other dylib: what it links against
     /// stays initialised until that is removed, or until the last `deinitialize` of another dylib that links against it.
     ///
+    /// Safe code cannot call it, because a handle that it still has may call code that is finalised:
+    ///
+    /// ```compile_fail,E0133
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// let jit = jittison::Jit::new()?;
+    /// jit.deinitialize(jit.main_dylib())?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before.
-    pub fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
+    ///
+    /// # Safety
+    /// For each dylib that this call finalises, until it is initialised again:
+    /// - No thread is inside code of the dylib.
+    /// - No thread calls that code: not through a handle or symbol that still exists, a stub, or other code that refers to it.
+    ///
+    /// Exempt is code that needs nothing that the finalisers undo, and what exit handlers and finalisers call.
+    ///
+    /// [`ResourceTracker::remove`] is the safe form: it finalises an object when the last pin of its tracker goes.
+    pub unsafe fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
         let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
         self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)

@@ -76,7 +76,8 @@
 //! 2. *Unpublish*: its names leave the dylib at once. Lookups that wait for them fail, and links in progress stop.
 //! 3. *Pins* keep its memory: an owned [`Function`], a [`Guard`] that was entered before, a counted call, or linked code of
 //!    another tracker that refers to it.
-//! 4. *Reclaim*: when the last pin goes, every [`ResourceManager`] frees what it owns under the key, newest manager first.
+//! 4. *Reclaim*: when the last pin goes, every [`ResourceManager`] frees what it owns under the key: the
+//!    embedder's managers, newest first, then those of the crate, code memory last.
 //! 5. A [`Removal`] is the ticket: whether it is complete, what pins the tracker, and how to wait for the end.
 //!
 //! | verb | if something pins the tracker |
@@ -96,9 +97,11 @@
 //!
 //! | `unsafe` item | what its caller promises |
 //! |---|---|
-//! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and the code may run |
-//! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | the objects may run: initialisers now, finalisers at removal |
-//! | [`Program::run`] | the entry is a `main`, and the objects may run |
+//! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and all objects that were added so far may run |
+//! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | all objects that were added so far may run: initialisers now, finalisers at removal |
+//! | [`Jit::deinitialize`] | no thread is in code of what is finalised, or calls it before it is initialised again |
+//! | [`Program::run`] | the entry is a `main`, and all objects that were added so far may run |
+//! | all of these | an address that was given as a number (absolute symbol, target of a stub, custom unit, plugin) stays in memory while code reaches it |
 //! | [`Jit::redirect_stub`], [`Stub::redirect`] | the target has the signature that callers use, and stays as long as they call it |
 //! | [`Function::from_address`], [`Symbol::from_address`] | the address is a function of this signature, and stays in memory |
 //! | [`Function::as_ptr`], [`Symbol::as_ptr`] | the pointer is not called after the handle or the guard is dropped |

@@ -3,8 +3,8 @@
 //! Two choices depend on who reads the code from outside. A debugger writes breakpoints into private memory only, and perf
 //! looks for names in anonymous memory only; so for either, code memory is mapped once instead of twice.
 //!
-//! Resource managers are called newest first at a removal. So the order of registration in [`JitBuilder::build`] is the
-//! reverse of the order of reclamation:
+//! The managers have ranks, which decide the order of reclamation, whatever the order of registration
+//! (`src/session/core/resource_manager.rs`). Managers of the embedder come before all of these:
 //!
 //! ```text
 //!   removal ─► finalisers run ─► stubs ─► lazy functions ─► debuggers drop their entries ─► code is freed
@@ -220,20 +220,19 @@ impl JitBuilder {
             Some(initializers.clone()),
         );
         layer.add_plugin(initializers.clone());
-        // Removals call managers newest first: see the header.
-        session.register_manager(layer.clone());
+        layer.register(&session);
         if is_debugged {
             let debugger = Debugger::with_executor(executor.clone());
             layer.add_plugin(debugger.clone());
-            session.register_manager(debugger);
+            debugger.register(&session);
         }
         // The last plugin, so that it sees what the other plugins make of an object.
         if let Some(profile) = profile {
             layer.add_plugin(Profiler::with_executor(profile, &*executor)?);
         }
-        session.register_manager(lazy.clone());
-        session.register_manager(stubs.clone());
-        session.register_manager(initializers.clone());
+        lazy.register(&session);
+        stubs.register(&session);
+        initializers.register(&session);
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
         let main = session.create_dylib("main")?;

@@ -91,7 +91,7 @@ impl Program {
 
     /// Runs the program. Returns what `main` returned.
     ///
-    /// 1. Runs the initialisers that wait in the tracker's dylib.
+    /// 1. Runs the initialisers that wait in the tracker's dylib and in the dylibs that it links against.
     /// 2. Calls `entry` as `main` with `arguments`; the first one is the name of the program.
     /// 3. Runs exit handlers and finalisers of the objects under the tracker.
     ///
@@ -105,7 +105,9 @@ impl Program {
     ///
     /// # Safety
     /// - `entry` is a function that can be called as `int main(int, char **, char **)`.
-    /// - The objects under the tracker may run.
+    /// - All objects that were added so far to the tracker's dylib and to the dylibs that it links against may run: their
+    ///   initialisers in this call, their finalisers and exit handlers when the program ends or they are removed. Addresses that
+    ///   were given as numbers stay in memory, as [`Jit::lookup_in`] says.
     pub unsafe fn run(
         self,
         entry: &str,

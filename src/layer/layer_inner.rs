@@ -1,11 +1,13 @@
 //! [`LayerInner`]: what a layer and its links share, and the memory of one linked object.
 
+use crate::error::Result;
 use crate::host::Executor;
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
 use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::memory::{Finalized, MemoryManager};
+use crate::session::{JitDylib, ResourceKey, ResourceManager};
 use crate::sync::Arc;
 
 /// The state of a layer. Units that are not linked yet and links that wait for a lookup own it, too.
@@ -16,6 +18,28 @@ pub(super) struct LayerInner {
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,
     pub(super) section_bounds: Arc<SectionBounds>,
+}
+
+/// The layer as the session sees it. Implemented for this type, because anyone can call the methods of a public manager, and
+/// `remove_resources` frees code that threads may run.
+impl ResourceManager for LayerInner {
+    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        // Frees the memory, the latest link first.
+        self.ledger.take(key).rev().for_each(drop);
+        Ok(())
+    }
+
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.ledger.transfer(destination, source);
+    }
+
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        self.ledger.usage(key).total()
+    }
 }
 
 /// What a linked object owns. One value is 40 bytes, because there is one for each linked object.

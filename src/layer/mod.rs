@@ -12,9 +12,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type and resource manager |
+//! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type |
 //! | `object_link.rs` | the link of one object, step by step |
-//! | `layer_inner.rs` | what the layer and its links share; the memory of one linked object |
+//! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |

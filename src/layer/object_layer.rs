@@ -5,8 +5,8 @@
 //! | [`add`](ObjectLinkingLayer::add) | when one of its symbols is first looked up |
 //! | [`link`](ObjectLinkingLayer::link) | at once, on the calling thread |
 //!
-//! As a [`ResourceManager`], the layer frees the memory of a key when the key is removed. The steps of a link are in
-//! `object_link.rs`.
+//! A session with which the layer is [registered](ObjectLinkingLayer::register) frees the memory of a key when the key is
+//! removed. The steps of a link are in `object_link.rs`.
 
 use std::fmt;
 
@@ -21,11 +21,10 @@ use crate::layer::plugins::Plugins;
 use crate::layer::section_bounds::SectionBounds;
 use crate::link::ObjectBuffer;
 use crate::memory::{MemoryManager, MemoryUsage, Tenant};
-use crate::session::{JitDylib, ResourceKey, ResourceManager, ResourceTracker};
+use crate::session::{ExecutionSession, JitDylib, ManagerRank, ResourceKey, ResourceTracker};
 use crate::sync::Arc;
 
-/// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before all
-/// managers that use it.
+/// Links objects into dylibs (ORC: `ObjectLinkingLayer`). [Register](Self::register) it with the session.
 ///
 /// [`Jit::layer`](crate::Jit::layer) is the layer of a session with all services. The example uses a session with this layer
 /// only: it links code, and runs no initialisers.
@@ -41,7 +40,7 @@ use crate::sync::Arc;
 /// # fn main() -> Result<(), jittison::Error> {
 /// let session = ExecutionSession::new();
 /// let layer = ObjectLinkingLayer::new(Arc::new(SlabPool::new(SlabPoolOptions::default())?));
-/// session.register_manager(layer.clone());
+/// layer.register(&session);
 ///
 /// let dylib = session.create_dylib("main")?;
 /// let tracker = dylib.create_tracker()?;
@@ -81,6 +80,14 @@ impl ObjectLinkingLayer {
         Arc::new(ObjectLinkingLayer { inner: ShardedArc::new(inner) })
     }
 
+    /// Registers the layer with a session. From now on the session frees the code of a tracker when it reclaims the tracker,
+    /// after all other managers have released what refers to the code. A second call does nothing.
+    ///
+    /// A layer that is not registered keeps all code in memory, also after it is dropped.
+    pub fn register(&self, session: &ExecutionSession) {
+        session.register_ranked(ManagerRank::CodeMemory, self.inner.inner().clone());
+    }
+
     /// Adds a plugin. It takes part in all links that begin from now on.
     pub fn add_plugin(&self, plugin: Arc<dyn LinkPlugin>) {
         self.inner.plugins.add(plugin);
@@ -118,7 +125,7 @@ impl ObjectLinkingLayer {
             let dylib = tracker.dylib_handle();
             dylib.observers().deliver_refused(dylib.inner(), &name, error);
         })?;
-        tracker.define(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
+        tracker.define_with_absolute(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
     }
 
     /// Adds an object under a tracker and links it at once, on the calling thread. When this returns, all its definitions are
@@ -155,26 +162,6 @@ impl ObjectLinkingLayer {
     /// Number of keys that own memory.
     pub fn key_count(&self) -> usize {
         self.inner.ledger.key_count()
-    }
-}
-
-impl ResourceManager for ObjectLinkingLayer {
-    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        // Frees the memory, the latest link first.
-        self.inner.ledger.take(key).rev().for_each(drop);
-        Ok(())
-    }
-
-    fn skips_unused_keys(&self) -> bool {
-        true
-    }
-
-    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.inner.ledger.transfer(destination, source);
-    }
-
-    fn held_bytes(&self, key: ResourceKey) -> u64 {
-        self.usage(key).total()
     }
 }
 

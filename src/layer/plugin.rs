@@ -16,6 +16,10 @@ use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
 ///
+/// A plugin that changes code, edges or addresses keeps the code sound. Whoever [looks code up](crate::Jit::lookup_in)
+/// promises that it may run, and this includes what plugins made of it. An address that a plugin supplies is a number: no
+/// tracker keeps its memory.
+///
 /// ```
 /// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
 /// use std::sync::{Arc, Mutex};

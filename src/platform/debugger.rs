@@ -15,11 +15,11 @@ use crate::error::Result;
 use crate::host::{Executor, ExecutorHandle, InProcess};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{FixedLink, LinkedObject};
-use crate::session::{JitDylib, Ledger, ResourceKey, ResourceManager};
+use crate::session::{ExecutionSession, JitDylib, Ledger, ManagerRank, ResourceKey, ResourceManager};
 use crate::sync::Arc;
 
-/// Registers linked objects with debuggers, by gdb's JIT interface. Add it to the layer as a plugin, and register it with the
-/// session as a [`ResourceManager`] after the layer. [`JitBuilder::debugger`](crate::JitBuilder::debugger) does both.
+/// Registers linked objects with debuggers, by gdb's JIT interface. Add it to the layer as a plugin, and
+/// [register](Self::register) it with the session. [`JitBuilder::debugger`](crate::JitBuilder::debugger) does both.
 ///
 /// Each live object costs memory for its symbols and debug information. Registration and deregistration take constant time. An
 /// attached debugger also reads each object while it stops the process.
@@ -50,7 +50,7 @@ use crate::sync::Arc;
 /// let jit = Jit::new()?;
 /// let debugger = Debugger::new();
 /// jit.layer().add_plugin(debugger.clone());
-/// jit.session().register_manager(debugger.clone());
+/// debugger.register(jit.session());
 ///
 /// let tracker = jit.main_dylib().create_tracker()?;
 /// jit.link_object(&tracker, "add.o", ADD)?;
@@ -64,7 +64,7 @@ pub struct Debugger {
     registrations: Arc<Registrations>,
 }
 
-/// Shared by the plugin and the hooks of each link.
+/// Shared by the plugin, the hooks of each link, and the session. It is the manager, so that only the session can call it.
 struct Registrations {
     executor: Arc<dyn Executor>,
     entries: Ledger<ExecutorHandle>,
@@ -79,6 +79,12 @@ impl Debugger {
     /// As [`new`](Self::new), for debuggers of the process behind `executor`.
     pub(crate) fn with_executor(executor: Arc<dyn Executor>) -> Arc<Debugger> {
         Arc::new(Debugger { registrations: Arc::new(Registrations { executor, entries: Ledger::new() }) })
+    }
+
+    /// Registers this registration with a session. From now on the session deregisters the objects of a tracker when it
+    /// reclaims the tracker, before the code is freed. A second call does nothing.
+    pub fn register(&self, session: &ExecutionSession) {
+        session.register_ranked(ManagerRank::DebuggerEntries, self.registrations.clone());
     }
 
     /// Number of keys under which objects are registered.
@@ -111,10 +117,10 @@ impl LinkHooks for DebuggerHooks {
     }
 }
 
-impl ResourceManager for Debugger {
+impl ResourceManager for Registrations {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         // A debugger removes its breakpoints when it is notified. The code is still mapped.
-        self.registrations.entries.take(key).into_iter().rev().for_each(drop);
+        self.entries.take(key).into_iter().rev().for_each(drop);
         Ok(())
     }
 
@@ -123,7 +129,7 @@ impl ResourceManager for Debugger {
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.registrations.entries.transfer(destination, source);
+        self.entries.transfer(destination, source);
     }
 }
 

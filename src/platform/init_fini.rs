@@ -37,29 +37,32 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
 use crate::host::{Executor, HandlerScope, ProcessExitHook};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::platform::dependency_order::dependencies_first;
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
 use crate::platform::init_queue::{InitQueue, InitToken, QueuedObject};
 use crate::session::{
-    ExecutionSession, JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched,
+    ExecutionSession, JitDylib, Ledger, ManagerRank, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch,
+    Watched,
 };
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
-/// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
-/// [`ResourceManager`] after the layer.
+/// Runs initialisers and finalisers. Add it to the layer as a plugin, and [register](Self::register) it with the session.
 pub struct InitFiniRegistry {
     inner: ShardedArc<RegistryInner>,
     /// Runs exit handlers and finalisers when the process exits.
     exit_hook: Box<dyn ProcessExitHook>,
 }
 
+/// What the registry and the hooks of each link share. It is the manager, so that only the session can call it:
+/// `remove_resources` runs finalisers.
 struct RegistryInner {
     executor: Arc<dyn Executor>,
     records: Ledger<Arc<ObjectRecord>>,
@@ -137,6 +140,12 @@ impl InitFiniRegistry {
             }
         }));
         Arc::new(InitFiniRegistry { inner, exit_hook })
+    }
+
+    /// Registers the registry with a session. From now on the session runs the finalisers of a tracker when it reclaims the
+    /// tracker, before its stubs and its code are freed. A second call does nothing.
+    pub fn register(&self, session: &ExecutionSession) {
+        session.register_ranked(ManagerRank::Initializers, self.inner.inner().clone());
     }
 
     /// Whether any object of the session waits for its initialisers or is being initialised.
@@ -444,36 +453,36 @@ impl RegistryInner {
     }
 }
 
-impl ResourceManager for InitFiniRegistry {
+impl ResourceManager for RegistryInner {
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        if self.inner.has_counts.load(Ordering::Relaxed) && dylib.is_defunct() {
-            self.inner.counts.remove(dylib.id());
+        if self.has_counts.load(Ordering::Relaxed) && dylib.is_defunct() {
+            self.counts.remove(dylib.id());
         }
-        let records = self.inner.records.take(key);
+        let records = self.records.take(key);
         if records.is_empty() {
             return Ok(());
         }
-        self.inner.remove_records(&records);
-        self.inner.finalize(&records);
+        self.remove_records(&records);
+        self.finalize(&records);
         Ok(())
     }
 
     /// True until a dylib is counted. After that, the removal of any tracker must reach this manager, because the removal of a
     /// dylib also removes its count.
     fn skips_unused_keys(&self) -> bool {
-        !self.inner.has_counts.load(Ordering::Relaxed)
+        !self.has_counts.load(Ordering::Relaxed)
     }
 
     /// Runs the thread-local destructors of the objects under the key that are pending in the calling thread. The thread
     /// holds a pin of each object because of them.
     fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
-        let records = self.inner.records.inspect(key, |records| records.to_vec());
+        let records = self.records.inspect(key, |records| records.to_vec());
         let scopes: Vec<u64> = records.iter().map(|record| record.exit_scope.number()).collect();
-        self.inner.executor.run_thread_dtors(&scopes);
+        self.executor.run_thread_dtors(&scopes);
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.inner.records.transfer(destination, source);
+        self.records.transfer(destination, source);
     }
 }
 
@@ -520,24 +529,6 @@ impl LinkHooks for InitFiniHooks {
         self.inner.records.record(key, record.clone());
         self.inner.queue.push(record);
     }
-}
-
-/// All dylibs that a dylib links against, directly or not, then the dylib itself. Dependencies come before their dependants. In
-/// a cycle, the dylib that is reached first comes last.
-pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
-    let mut order = Vec::new();
-    let mut entered = FxHashSet::default();
-    let mut unvisited = vec![(dylib.clone(), false)];
-    while let Some((next, is_expanded)) = unvisited.pop() {
-        if is_expanded {
-            order.push(next);
-        } else if entered.insert(next.id()) {
-            let dependencies = next.link_order();
-            unvisited.push((next, true));
-            unvisited.extend(dependencies.into_iter().map(|(dylib, _)| (dylib, false)));
-        }
-    }
-    order
 }
 
 impl fmt::Debug for InitFiniRegistry {

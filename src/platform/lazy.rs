@@ -35,13 +35,13 @@ use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentR
 use crate::platform::init_fini::InitFiniRegistry;
 use crate::platform::stubs::{self, StubManager};
 use crate::session::{
-    Alias, JitDylib, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolRef, SymbolRequest,
-    SymbolWatch, TrackerWatch, Watched,
+    Alias, ExecutionSession, JitDylib, ManagerRank, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker,
+    SymbolRef, SymbolRequest, SymbolWatch, TrackerWatch, Watched,
 };
 use crate::sync::{Arc, Mutex, seeded_bug};
 
-/// Makes lazy re-exports (ORC: `lazyReexports`). Register it with the session as a [`ResourceManager`], before the
-/// stub manager that it uses.
+/// Makes lazy re-exports (ORC: `lazyReexports`). [Register](Self::register) it with the session, and also the stub manager
+/// that it uses.
 pub struct LazyReexports {
     memory: Arc<dyn MemoryManager>,
     stubs: Arc<StubManager>,
@@ -49,8 +49,11 @@ pub struct LazyReexports {
     executor: Arc<dyn Executor>,
     /// `None`: a first call runs no initialisers.
     initializers: Option<Arc<InitFiniRegistry>>,
-    ledger: MemoryLedger<EntryBlock>,
+    entries: Arc<EntryLedger>,
 }
+
+/// The entries by key. It is the manager, so that only the session can call it: `remove_resources` frees code.
+struct EntryLedger(MemoryLedger<EntryBlock>);
 
 /// The entries of names that were defined together. Dropped when no stub leads to them any more. Field order matters: the
 /// bindings are dropped before the code of the entries.
@@ -120,7 +123,14 @@ impl LazyReexports {
         executor: Arc<dyn Executor>,
         initializers: Option<Arc<InitFiniRegistry>>,
     ) -> Arc<LazyReexports> {
-        Arc::new(LazyReexports { memory, stubs, on_failure, executor, initializers, ledger: MemoryLedger::new() })
+        let entries = Arc::new(EntryLedger(MemoryLedger::new()));
+        Arc::new(LazyReexports { memory, stubs, on_failure, executor, initializers, entries })
+    }
+
+    /// Registers these lazy re-exports with a session. From now on the session frees the entries of a tracker when it reclaims
+    /// the tracker, after the stubs that lead to them. A second call does nothing.
+    pub fn register(&self, session: &ExecutionSession) {
+        session.register_ranked(ManagerRank::LazyEntries, self.entries.clone());
     }
 
     /// Defines names under a tracker for functions of `source`, including hidden ones. Each function is looked up at the first
@@ -152,29 +162,29 @@ impl LazyReexports {
         let entry_of = move |index: usize| start.offset((index * LAZY_ENTRY_SIZE) as u64);
         let names: Vec<_> =
             aliases.iter().enumerate().map(|(index, alias)| (alias.name.as_str(), entry_of(index))).collect();
-        let (lazy, dylib) = (self.clone(), tracker.dylib());
+        let (ledger, dylib) = (self.entries.clone(), tracker.dylib());
         self.stubs.create_with(tracker, &names, move |key, stubs| {
             for (index, binding) in bindings.iter().enumerate() {
                 let slot = stubs.slot(index).map(Arc::new);
                 *binding.stub.lock() = StubState { slot, entry: entry_of(index), pins: Vec::new() };
             }
-            lazy.ledger.record(&dylib, key, entries);
+            ledger.0.record(&dylib, key, entries);
         })
     }
 
     /// Memory of the entries under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.ledger.usage(key)
+        self.entries.0.usage(key)
     }
 
     /// Memory of the entries of a dylib, in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        self.ledger.usage_of_dylib(dylib)
+        self.entries.0.usage_of_dylib(dylib)
     }
 
     /// Where the entries are, for a map of the memory.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.ledger.tenants()
+        self.entries.0.tenants()
     }
 
     /// Allocates one entry per binding, and the slot that all entries jump through.
@@ -315,9 +325,9 @@ impl Binding {
     }
 }
 
-impl ResourceManager for LazyReexports {
+impl ResourceManager for EntryLedger {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        drop(self.ledger.take(key));
+        drop(self.0.take(key));
         Ok(())
     }
 
@@ -326,16 +336,16 @@ impl ResourceManager for LazyReexports {
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.ledger.transfer(destination, source);
+        self.0.transfer(destination, source);
     }
 
     fn held_bytes(&self, key: ResourceKey) -> u64 {
-        self.usage(key).total()
+        self.0.usage(key).total()
     }
 }
 
 impl fmt::Debug for LazyReexports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lazy re-exports under {} keys", self.ledger.key_count())
+        write!(f, "lazy re-exports under {} keys", self.entries.0.key_count())
     }
 }

@@ -9,19 +9,21 @@
 //! | file | service |
 //! |---|---|
 //! | `init_fini.rs`, `init_queue.rs`, `init_counts.rs` | initialisers and finalisers, their queue, counts per dylib |
+//! | `dependency_order.rs` | the order in which dylibs are initialised |
 //! | `dso_handle.rs` | a `__dso_handle` for each object, so that its exit handlers are its own |
 //! | `stubs.rs`, `lazy.rs` | functions whose target can change; functions that are linked at their first call |
 //! | `process_symbols.rs`, `program_symbols.rs`, `static_libraries.rs` | generators of definitions |
 //! | `debugger.rs`, `profiler.rs`, `jit_dump.rs`, `tracing_observer.rs` | gdb and lldb, perf, the `tracing` crate |
 //!
-//! Each resource of these services is recorded under a key, and is freed with that key. The services are registered after the
-//! linking layer, and managers are called newest first. So a removal reaches them before the layer frees the code.
+//! Each resource of these services is recorded under a key, and is freed with that key. A removal reaches them
+//! before the layer frees the code, whatever the order of registration (`src/session/core/resource_manager.rs`).
 //!
 //! Unwinding needs no service: a window of `memory` contains the unwind tables of its modules.
 //!
 //! This room contains no `unsafe` code. It calls linked code only through `host`.
 
 mod debugger;
+mod dependency_order;
 mod dso_handle;
 mod init_counts;
 mod init_fini;
@@ -37,7 +39,7 @@ mod stubs;
 mod tracing_observer;
 
 pub use debugger::Debugger;
-pub(crate) use init_fini::dependencies_first;
+pub(crate) use dependency_order::dependencies_first;
 #[cfg(loom)]
 pub use init_queue::{InitQueue, InitToken, QueuedObject};
 pub use profiler::{Profile, Profiler};

@@ -20,15 +20,19 @@ use crate::error::{Error, ErrorKind, LinkFault, MemoryFault, Result};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
-    Event, JitDylib, MaterializationResponsibility, MaterializationUnit, Pin, RequiredState, ResourceKey,
-    ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
+    Event, ExecutionSession, JitDylib, ManagerRank, MaterializationResponsibility, MaterializationUnit, Pin,
+    RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::{Arc, Mutex};
 
-/// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). Register it with the session as a
-/// [`ResourceManager`].
+/// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). [Register](Self::register) it with the session.
 pub struct StubManager {
     memory: Arc<dyn MemoryManager>,
+    tables: Arc<StubTables>,
+}
+
+/// The stubs by key and by name. It is the manager, so that only the session can call it: `remove_resources` frees stubs.
+struct StubTables {
     ledger: MemoryLedger<Arc<StubBlock>>,
     /// Stubs by dylib and name. A leaf lock: no other lock is taken under it.
     by_name: Mutex<FxHashMap<(u64, Name), StubRef>>,
@@ -60,7 +64,14 @@ impl HasMemory for Arc<StubBlock> {
 impl StubManager {
     /// Makes a manager that allocates stubs from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
-        Arc::new(StubManager { memory, ledger: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) })
+        let tables = StubTables { ledger: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) };
+        Arc::new(StubManager { memory, tables: Arc::new(tables) })
+    }
+
+    /// Registers the manager with a session. From now on the session frees the stubs of a tracker when it reclaims the tracker,
+    /// after its finalisers have run. A second call does nothing.
+    pub fn register(&self, session: &ExecutionSession) {
+        session.register_ranked(ManagerRank::Stubs, self.tables.clone());
     }
 
     /// Defines stubs `(name, target)` under a tracker. They can be called when this returns.
@@ -102,7 +113,7 @@ impl StubManager {
     /// # Errors
     /// [`ErrorKind::NoSuchStub`].
     pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
-        let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+        let stub = self.tables.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
         let (block, index) = stub.ok_or_else(|| no_such_stub(dylib, name))?;
         redirect(block.slot(index).as_ref(), dylib, name, target);
         Ok(())
@@ -115,7 +126,7 @@ impl StubManager {
     pub(crate) fn find(&self, dylib: &JitDylib, name: &str) -> Result<StubHandle> {
         loop {
             let pinned = dylib.pin(name);
-            let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+            let stub = self.tables.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
             let (Some((block, index)), Some((address, pin))) = (stub, pinned) else {
                 return Err(no_such_stub(dylib, name));
             };
@@ -145,22 +156,22 @@ impl StubManager {
 
     /// Memory of the stubs under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.ledger.usage(key)
+        self.tables.ledger.usage(key)
     }
 
     /// Memory of the stubs of a dylib, in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        self.ledger.usage_of_dylib(dylib)
+        self.tables.ledger.usage_of_dylib(dylib)
     }
 
     /// Where the stubs are, for a map of the memory.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.ledger.tenants()
+        self.tables.ledger.tenants()
     }
 
     /// Number of stubs.
     pub fn stub_count(&self) -> usize {
-        self.by_name.lock().len()
+        self.tables.by_name.lock().len()
     }
 
     /// Allocates one stub and one slot for each target, and fills them.
@@ -271,7 +282,7 @@ fn redirect_observed(slot: &Word, dylib: &JitDylib, stub: &str, to: ExecutorAddr
     dylib.observers().deliver(&Event::Redirected { dylib, stub, from, to });
 }
 
-impl ResourceManager for StubManager {
+impl ResourceManager for StubTables {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         for block in self.ledger.take(key) {
             let mut by_name = self.by_name.lock();
@@ -294,7 +305,7 @@ impl ResourceManager for StubManager {
     }
 
     fn held_bytes(&self, key: ResourceKey) -> u64 {
-        self.usage(key).total()
+        self.ledger.usage(key).total()
     }
 }
 
@@ -329,8 +340,8 @@ impl StubUnit {
             if let Some(record) = record {
                 record(key, &NewStubs(&block));
             }
-            self.manager.ledger.record(&dylib, key, block.clone());
-            let mut by_name = self.manager.by_name.lock();
+            self.manager.tables.ledger.record(&dylib, key, block.clone());
+            let mut by_name = self.manager.tables.by_name.lock();
             for claimed in responsibility.symbols() {
                 if let Some(index) = index_of(&claimed.name) {
                     by_name.insert((block.dylib, claimed.name.clone()), (block.clone(), index));

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::execution_session::ExecutionSession;
 use crate::session::core::jit_dylib::JitDylib;
-use crate::session::core::resource_manager::ResourceManager;
+use crate::session::core::resource_manager::{ManagerRank, ResourceManager};
 use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::removal::symbol_watch::{SymbolWatch, Watched};
@@ -60,16 +60,23 @@ impl ExecutionSession {
     }
 
     /// Registers a manager (ORC: `registerResourceManager`). It is called for later transfers and removals, before the
-    /// managers that were registered earlier.
+    /// managers that were registered earlier. A manager that is registered already keeps its place.
+    ///
+    /// The managers of this crate have a `register` method of their own. The session calls them after all managers that
+    /// are registered here.
     pub fn register_manager(&self, manager: Arc<dyn ResourceManager>) {
-        self.inner().edit_managers(|managers| managers.push(manager));
+        self.register_ranked(ManagerRank::Embedder, manager);
+    }
+
+    /// As [`register_manager`](Self::register_manager), for a manager of this crate.
+    pub(crate) fn register_ranked(&self, rank: ManagerRank, manager: Arc<dyn ResourceManager>) {
+        self.inner().edit_managers(|managers| managers.add(rank, manager));
     }
 
     /// Deregisters a manager. Removals in progress may still call it. What it records is not released by this session any
-    /// more; the layer and the other managers of this crate leak such memory when they are dropped, because threads may
-    /// still run the code.
+    /// more.
     pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
-        self.inner().edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
+        self.inner().edit_managers(|managers| managers.remove(manager));
         // Each dylib caches the list, which would keep the manager alive until the dylib's next removal. So renew the
         // caches. Spare dylibs have such a cache too, so drop them. Both under one lock: a spare that is reused between
         // the two steps would be in neither list. A dylib that becomes a spare later is in `listed`, and the handle

@@ -110,6 +110,7 @@ pub use core::materialization::MaterializationUnit;
 pub(crate) use core::materialization::NameSink;
 pub(crate) use core::observer::Observers;
 pub use core::observer::{Event, Observer};
+pub(crate) use core::resource_manager::ManagerRank;
 pub use core::resource_manager::ResourceManager;
 pub use core::resource_tracker::{Pin, ResourceTracker};
 pub use core::responsibility::{ClaimedSymbol, MaterializationResponsibility};

@@ -76,7 +76,7 @@ fn other_objects_of_the_same_opening_continue_where_they_stopped() {
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { jit.initialize(jit.main_dylib()) }));
     assert!(caught.is_err());
     assert_eq!(take(), [101, 201, 102, 1, 2, 3, -2, -1]);
-    let error = jit.deinitialize(jit.main_dylib()).unwrap_err();
+    let error = deinitialize(&jit, jit.main_dylib()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotInitialized { .. }), "a failed opening does not count: {error}");
     assert_eq!(long(&jit, "other200"), 200);
     assert_eq!(take(), [202], "each initialiser once");

@@ -14,6 +14,7 @@ mod lazy;
 mod lazy_failures;
 mod libraries;
 mod locate;
+mod managers;
 mod opening;
 mod printed;
 mod process_exit;

@@ -46,15 +46,15 @@ fn a_dylib_is_finalised_after_as_many_closings_as_openings() {
     let jit = recording_jit();
     let main = jit.main_dylib();
     let tracker = add(&jit, main, "a.o", &a);
-    let error = jit.deinitialize(main).unwrap_err();
+    let error = deinitialize(&jit, main).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotInitialized { .. }), "{error}");
     assert_eq!((initialize(&jit, main), initialize(&jit, main)), (2, 0));
     assert_eq!(take(), [101, 102]);
-    assert_eq!(jit.deinitialize(main).unwrap(), 0);
+    assert_eq!(deinitialize(&jit, main).unwrap(), 0);
     assert_eq!(take(), []);
-    assert_eq!(jit.deinitialize(main).unwrap(), 3);
+    assert_eq!(deinitialize(&jit, main).unwrap(), 3);
     assert_eq!(take(), events_of(100, &CLOSED));
-    assert!(jit.deinitialize(main).is_err());
+    assert!(deinitialize(&jit, main).is_err());
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(take(), [], "finalisers run only once");
     assert_eq!(held(&jit), (0, 0, 0));
@@ -74,7 +74,7 @@ fn a_closed_dylib_is_initialised_again_by_the_next_opening_or_lookup() {
         assert_eq!(take(), [101, 102], "{round}");
         match round {
             2 => assert!(tracker.remove().unwrap().is_complete()),
-            _ => assert_eq!(jit.deinitialize(main).unwrap(), 3),
+            _ => assert_eq!(deinitialize(&jit, main).unwrap(), 3),
         }
         assert_eq!(take(), events_of(100, &CLOSED), "{round}");
     }
@@ -91,11 +91,11 @@ fn dependencies_are_initialised_first_and_stay_open_until_the_last_dependant_clo
     assert_eq!(take(), [101, 102, 201, 202]);
     assert_eq!(initialize(&jit, &of_b), 2);
     assert_eq!(take(), [301, 302]);
-    assert_eq!(jit.deinitialize(&of_a).unwrap(), 3);
+    assert_eq!(deinitialize(&jit, &of_a).unwrap(), 3);
     assert_eq!(take(), events_of(200, &CLOSED), "b still has the base open");
-    assert!(jit.deinitialize(&of_base).is_err(), "the base was not opened directly");
+    assert!(deinitialize(&jit, &of_base).is_err(), "the base was not opened directly");
     assert_eq!(long_in(&jit, &of_b, "f300"), 400);
-    assert_eq!(jit.deinitialize(&of_b).unwrap(), 6);
+    assert_eq!(deinitialize(&jit, &of_b).unwrap(), 6);
     assert_eq!(take(), [events_of(300, &CLOSED), events_of(100, &CLOSED)].concat());
 }
 
@@ -128,7 +128,7 @@ fn removing_an_open_dylib_without_objects_ends_its_use_of_its_dependencies() {
     initialize(&jit, &of_a);
     assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
     take();
-    assert_eq!(jit.deinitialize(&of_base).unwrap(), 3);
+    assert_eq!(deinitialize(&jit, &of_base).unwrap(), 3);
     assert_eq!(take(), events_of(100, &CLOSED));
 }
 
@@ -143,7 +143,7 @@ fn a_dependency_of_a_removed_dylib_is_finalised_with_the_next_dylib_that_uses_it
     assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
     take();
     assert_eq!(initialize(&jit, &of_b), 2, "the base is still initialised");
-    assert_eq!(jit.deinitialize(&of_b).unwrap(), 6);
+    assert_eq!(deinitialize(&jit, &of_b).unwrap(), 6);
     assert_eq!(take()[2..], [events_of(300, &CLOSED), events_of(100, &CLOSED)].concat());
 }
 
@@ -159,7 +159,7 @@ fn removing_an_open_dylib_ends_its_use_of_its_dependencies() {
     take();
     assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
     assert_eq!(take(), events_of(200, &CLOSED));
-    assert_eq!(jit.deinitialize(&of_base).unwrap(), 3);
+    assert_eq!(deinitialize(&jit, &of_base).unwrap(), 3);
     assert_eq!(take(), events_of(100, &CLOSED));
 }
 
@@ -173,8 +173,8 @@ fn objects_added_to_an_open_dylib_are_initialised_by_the_next_opening_and_finali
     let _second = add(&jit, main, "b.o", &b);
     assert_eq!(initialize(&jit, main), 2);
     assert_eq!(take(), [101, 102, 201, 202]);
-    assert_eq!(jit.deinitialize(main).unwrap(), 0);
-    assert_eq!(jit.deinitialize(main).unwrap(), 6);
+    assert_eq!(deinitialize(&jit, main).unwrap(), 0);
+    assert_eq!(deinitialize(&jit, main).unwrap(), 6);
     assert_eq!(
         take(),
         [208, 108, 203, 204, 103, 104],
@@ -207,7 +207,7 @@ fn opening_a_dylib_waits_for_its_finalisers_and_initialises_it_again() {
     initialize(&jit, main);
     let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
     std::thread::scope(|scope| {
-        let closing = scope.spawn(|| jit.deinitialize(main).unwrap());
+        let closing = scope.spawn(|| deinitialize(&jit, main).unwrap());
         FINALISES.wait();
         assert_eq!(initialize(&jit, main), 1);
         assert_eq!(closing.join().unwrap(), 1);
@@ -234,14 +234,14 @@ fn threads_that_open_and_close_a_dylib_see_it_initialised_in_between() {
     let _tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     initialize(&jit, jit.main_dylib());
     let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
-    jit.deinitialize(jit.main_dylib()).unwrap();
+    deinitialize(&jit, jit.main_dylib()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..500 {
                     initialize(&jit, jit.main_dylib());
                     assert_eq!(is_initialised.call(), 1);
-                    jit.deinitialize(jit.main_dylib()).unwrap();
+                    deinitialize(&jit, jit.main_dylib()).unwrap();
                 }
             });
         }
@@ -279,7 +279,8 @@ fn a_dylib_opened_while_its_last_closing_waits_is_not_finalised() {
         // Runs initialisers until the barrier lets it continue.
         let looking_up = scope.spawn(|| long(&jit, "slow"));
         INITIALISES.wait();
-        let (closing, pause) = (scope.spawn(|| jit.deinitialize(main).unwrap()), std::time::Duration::from_millis(100));
+        let (closing, pause) =
+            (scope.spawn(|| deinitialize(&jit, main).unwrap()), std::time::Duration::from_millis(100));
         std::thread::sleep(pause);
         let opening = scope.spawn(|| initialize(&jit, main));
         std::thread::sleep(pause);
@@ -288,5 +289,5 @@ fn a_dylib_opened_while_its_last_closing_waits_is_not_finalised() {
         assert_eq!(closing.join().unwrap(), 0, "the dylib is still open");
         assert_eq!(is_initialised.call(), 1);
     });
-    assert_eq!(jit.deinitialize(main).unwrap(), 1);
+    assert_eq!(deinitialize(&jit, main).unwrap(), 1);
 }

@@ -13,14 +13,14 @@ fn debug_output_of_platform_parts_shows_their_contents() {
     let jit = new_jit();
     let memory = jit.layer().memory().clone();
     let stubs = StubManager::new(memory.clone());
-    jit.session().register_manager(stubs.clone());
+    stubs.register(jit.session());
     let tracker = jit.main_dylib().create_tracker().unwrap();
     stubs.create(&tracker, &[("one", ExecutorAddr::new(1)), ("two", ExecutorAddr::new(2))]).unwrap();
     jit.address_of(jit.main_dylib(), "two").unwrap();
     assert_eq!(format!("{stubs:?}"), "stub manager with 2 stubs");
 
     let lazy = LazyReexports::new(memory, stubs.clone());
-    jit.session().register_manager(lazy.clone());
+    lazy.register(jit.session());
     assert_eq!(format!("{lazy:?}"), "lazy re-exports under 0 keys");
     let alias = Alias { name: Name::new("later"), aliasee: Name::new("abs"), flags: SymbolFlags::EXPORTED };
     lazy.define(&tracker, jit.process_dylib(), &[alias]).unwrap();

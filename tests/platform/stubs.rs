@@ -148,7 +148,7 @@ fn redirecting_a_symbol_that_is_no_stub_is_an_error() {
 fn many_stubs_of_one_tracker_are_redirected_independently() {
     let jit = new_jit();
     let manager = StubManager::new(jit.layer().memory().clone());
-    jit.session().register_manager(manager.clone());
+    manager.register(jit.session());
     let names: Vec<String> = (0..500).map(|i| format!("stub{i}")).collect();
     let targets = [forty_two as extern "C" fn() -> i64, thirteen, fifty_three];
     let stubs: Vec<_> = names.iter().enumerate().map(|(i, name)| (&name[..], address(targets[i % 3]))).collect();

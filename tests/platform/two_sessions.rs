@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jittison::base::ExecutorAddr;
 use jittison::error::{Error, ErrorKind};
-use jittison::session::{Alias, ResourceManager, SymbolFlags};
+use jittison::layer::ObjectLinkingLayer;
+use jittison::session::{Alias, SymbolFlags};
 use jittison::{Function, MemoryUsage, Program};
 
 use crate::support::*;
@@ -34,11 +35,11 @@ fn every_method_refuses_a_tracker_or_a_dylib_of_another_session() {
     assert_foreign(own.static_libraries(dylib));
     assert_foreign(own.patchable(dylib, &["answer"]));
     assert_foreign(own.address_of(dylib, "answer"));
-    assert_foreign(own.deinitialize(dylib));
     assert_foreign(Program::new(&own, &tracker));
     // SAFETY: no code runs, since each call is refused.
     unsafe {
         assert_foreign(own.initialize(dylib));
+        assert_foreign(own.deinitialize(dylib));
         assert_foreign(own.lookup_in::<extern "C" fn() -> i32>(dylib, "answer"));
         assert_foreign(own.symbol::<extern "C" fn() -> i32>(&own.guard(), dylib, "answer"));
     }
@@ -61,13 +62,13 @@ fn the_usage_of_a_tracker_counts_its_own_session_only() {
 
 /// The memory of the layer was freed under the handle.
 #[test]
-fn code_that_a_handle_keeps_outlives_a_layer_that_was_deregistered_and_dropped() {
+fn code_that_a_handle_keeps_outlives_a_layer_that_was_never_registered_and_is_dropped() {
     let Some(object) = c("int answer(void) { return 42; }") else { return };
     let jit = new_jit();
-    let tracker = add(&jit, jit.main_dylib(), "answer.o", &object);
+    let layer = ObjectLinkingLayer::new(jit.layer().memory().clone());
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    layer.link(&tracker, "answer.o", object.into()).unwrap();
     let answer: Function<extern "C" fn() -> i32> = function(&jit, "answer");
-    let layer: Arc<dyn ResourceManager> = jit.layer().clone();
-    jit.session().deregister_manager(&layer);
     let alive = Arc::downgrade(&layer);
     drop((tracker, layer, jit));
     assert_eq!(alive.strong_count(), 0);

@@ -45,6 +45,31 @@ fn an_alias_has_its_aliasees_address_and_flags_of_its_own() {
     assert_eq!(found[0].flags, EXPORTED);
 }
 
+/// An alias was absolute if its caller said so: then lookups pinned neither the alias nor its aliasee.
+#[test]
+fn an_alias_is_absolute_if_its_aliasee_is_and_not_if_its_caller_says_so() {
+    let fixture = Fixture::new();
+    let code = fixture.loaded("code", 1);
+    fixture.main.define_absolute([(Name::new("fixed"), address(7), EXPORTED)]).unwrap();
+    let declared = EXPORTED | SymbolFlags::ABSOLUTE;
+    let absolute = |name, aliasee| Alias { flags: declared, ..alias(name, aliasee) };
+    let other = fixture.session.create_dylib("other").unwrap();
+    other.default_tracker().unwrap().reexport(&fixture.main, &[absolute("reexport", "code")]).unwrap();
+    let aliases = [absolute("alias", "code"), alias("of_fixed", "fixed"), alias("of_alias", "of_fixed")];
+    fixture.tracker().define_aliases(&aliases).unwrap();
+    let order = [(fixture.main.clone(), Visibility::All), (other, Visibility::All)];
+    let names = ["alias", "reexport", "of_fixed", "of_alias"].map(SymbolRequest::required);
+    let found = fixture.session.lookup(&order, &names, RequiredState::Ready).unwrap();
+    let flags: Vec<_> = found.iter().map(|found| found.flags).collect();
+    assert_eq!(flags, [EXPORTED, EXPORTED, declared, declared]);
+    assert_eq!(found.iter().map(|found| found.symbol.is_some()).collect::<Vec<_>>(), [true, true, false, false]);
+    let pins: Vec<_> = found[..2].iter().map(|found| fixture.session.pin(found.symbol.as_ref().unwrap())).collect();
+    assert!(pins.iter().all(Option::is_some));
+    fixture.main.clear().unwrap();
+    assert!(!code.remove().unwrap().is_complete(), "the aliases are pinned, and keep the code");
+    assert_eq!(fixture.manager.take_freed(), []);
+}
+
 #[test]
 fn a_weak_alias_gives_way_to_a_later_strong_definition() {
     let fixture = Fixture::new();

@@ -219,6 +219,25 @@ fn an_absolute_symbol_is_ready_at_once_and_has_no_definition_to_depend_on() {
     assert!(found[0].flags.contains(SymbolFlags::ABSOLUTE) && found[0].symbol.is_none());
 }
 
+/// With the flag, a lookup returned no definition: no handle pinned the code, and no link depended on it.
+#[test]
+fn a_definition_that_its_caller_declares_absolute_is_pinned_as_any_other() {
+    let fixture = Fixture::new();
+    let declared = EXPORTED | SymbolFlags::ABSOLUTE;
+    fixture.main.define(Unit::new(&[("of_dylib", declared)], |r| finish(r, 1))).unwrap();
+    let tracker = fixture.tracker();
+    tracker.define(Unit::new(&[("of_tracker", declared)], |r| finish(r, 1))).unwrap();
+    let mut r = tracker.define_materializing("begun", [(Name::new("begun"), declared)]).unwrap();
+    assert_eq!(r.define_materializing(&[(Name::new("added"), declared)]).unwrap(), [true]);
+    assert!(r.symbols().iter().all(|claimed| claimed.flags == EXPORTED));
+    finish(r, 1);
+    let found = fixture.look_up(&["of_dylib", "of_tracker", "begun", "added"], RequiredState::Ready).results();
+    for found in found {
+        assert_eq!(found.flags, EXPORTED);
+        assert!(found.symbol.is_some_and(|symbol| fixture.session.pin(&symbol).is_some()));
+    }
+}
+
 #[test]
 fn a_responsibility_lists_its_symbols_tracker_and_dylib() {
     let fixture = Fixture::new();

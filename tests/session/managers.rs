@@ -141,6 +141,15 @@ fn a_manager_may_remove_the_tracker_that_it_is_called_for() {
 }
 
 #[test]
+fn a_manager_that_is_registered_again_keeps_its_place_and_is_called_once() {
+    let (fixture, second, _third) = three_managers();
+    fixture.session.register_manager(second.clone());
+    fixture.session.register_manager(fixture.manager.clone());
+    fixture.loaded("foo", 1).remove().unwrap();
+    assert_eq!(fixture.log.take(), ["third removes []", "second removes []", "manager removes [1]"]);
+}
+
+#[test]
 fn a_deregistered_manager_is_not_called() {
     let (fixture, second, _third) = three_managers();
     let tracker = fixture.loaded("foo", 1);

@@ -111,7 +111,7 @@ impl World {
         assert_eq!(function.call(10), 15);
         let address = jit.address_of(&dylib, "add").unwrap();
         assert!(jit.locate(&[address])[0].is_some());
-        jit.deinitialize(&dylib).unwrap();
+        deinitialize(jit, &dylib).unwrap();
         drop(function);
         let removal = tracker.remove().unwrap();
         jit.session().reclaim();

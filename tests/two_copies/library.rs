@@ -42,10 +42,10 @@ pub unsafe extern "C" fn copy_list_only(object: *const u8, size: usize, name: *c
     let name = std::str::from_utf8(name).unwrap();
     let session = ExecutionSession::new();
     let layer = ObjectLinkingLayer::new(Arc::new(OfflineMemory::new(ExecutorAddr::new(0x1000_0000))));
-    session.register_manager(layer.clone());
+    layer.register(&session);
     let debugger = Debugger::new();
     layer.add_plugin(debugger.clone());
-    session.register_manager(debugger.clone());
+    debugger.register(&session);
     let dylib = session.create_dylib("listed").unwrap();
     let tracker = dylib.create_tracker().unwrap();
     layer.add(&tracker, "listed.o", bytes.to_vec().into()).unwrap();

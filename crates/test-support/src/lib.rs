@@ -76,6 +76,12 @@ pub fn initialize(jit: &Jit, dylib: &JitDylib) -> usize {
     unsafe { jit.initialize(dylib) }.unwrap()
 }
 
+/// Undoes one initialisation of a dylib. The last call runs exit handlers and finalisers. Returns their number.
+pub fn deinitialize(jit: &Jit, dylib: &JitDylib) -> Result<usize, Error> {
+    // SAFETY: the objects are the tests' own. What the tests call meanwhile needs nothing that their finalisers undo.
+    unsafe { jit.deinitialize(dylib) }
+}
+
 /// Defines a fixed address, under the dylib's default tracker.
 pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
     let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;

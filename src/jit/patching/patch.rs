@@ -126,7 +126,9 @@ impl Patch {
     /// until the exception has been handled.
     ///
     /// # Safety
-    /// The objects may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
+    /// All objects that were added so far may run, to this patch, to the patched dylib and to the dylibs that it links against:
+    /// their initialisers in this call, their finalisers and exit handlers when they are removed. Addresses that were given as
+    /// numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn link(self) -> Result<PreparedPatch> {
         self.patchable.jit.0.check_can_run()?;
         let versions = self.patchable.versions.clone();
@@ -257,7 +259,8 @@ impl PreparedPatch {
     /// [`ErrorKind::SymbolsNotFound`]. [`ErrorKind::InitializerFailed`] if the code was removed.
     ///
     /// # Safety
-    /// `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
+    /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
+    /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn lookup<F: FunctionPointer>(&self, name: &str) -> Result<Function<F>> {
         let dylib = &self.version.code().dylib;
         let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?.pop();

@@ -43,7 +43,7 @@ impl Jit {
     /// [`ErrorKind::PatchRefused`](crate::ErrorKind::PatchRefused) if the object exports none. Then nothing is left.
     ///
     /// # Safety
-    /// The object may run: its initialisers in this call, its finalisers and exit handlers when it is removed or replaced.
+    /// As [`Patchable::replace`], except that the functions have no callers yet.
     pub unsafe fn add_rebindable(
         &self,
         dylib: &JitDylib,
@@ -59,8 +59,8 @@ impl Jit {
         })?;
         let functions: Vec<_> = functions.iter().map(Name::as_str).collect();
         let patchable = self.patchable_builder(dylib, &functions).history(0).build()?;
-        // SAFETY: J1 - the caller promises that this object may run. The functions have no callers yet, so any signature is
-        // the one that callers use.
+        // SAFETY: J1 - the caller promises that this object and all that were added so far may run. The functions have no
+        // callers yet, so any signature is the one that callers use.
         let committed = unsafe { patchable.replace(name, object)? };
         debug_assert!(committed.retired.is_empty(), "the first version replaces no other");
         Ok(patchable)
@@ -76,7 +76,9 @@ impl Patchable {
     /// As the two steps. An object that lacks one of the functions is refused. Then no caller is redirected.
     ///
     /// # Safety
-    /// - The object may run: its initialisers in this call, its finalisers and exit handlers when it is removed or replaced.
+    /// - This object may run, and all objects that were added so far to the patched dylib and to the dylibs that it links
+    ///   against: their initialisers in this call, their finalisers and exit handlers when they are removed or replaced.
+    ///   Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`] says.
     /// - Its functions have the signatures that callers use.
     pub unsafe fn replace(&self, name: &str, object: impl Into<ObjectBuffer>) -> Result<Committed> {
         let mut patch = self.patch();
@@ -84,7 +86,8 @@ impl Patchable {
         for function in self.functions() {
             patch.require(&function);
         }
-        // SAFETY: J1 - the patch has this one object, and the caller promises that it may run.
+        // SAFETY: J1 - the patch has this one object. The caller promises that it and all objects that were added so far may
+        // run.
         unsafe { patch.link()? }.commit()
     }
 }

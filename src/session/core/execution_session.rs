@@ -10,7 +10,7 @@ use crate::session::core::dylibs::Dylibs;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::observer::{Observer, Observers};
-use crate::session::core::resource_manager::ResourceManager;
+use crate::session::core::resource_manager::{RankedManagers, ResourceManager};
 use crate::session::core::resource_tracker::TrackerCore;
 use crate::session::core::waiting::WaitingGraph;
 use crate::session::pins::calls::Calls;
@@ -75,7 +75,7 @@ pub struct SessionOptions {
 #[derive(Clone)]
 pub struct ExecutionSession(Arc<SessionOwner>);
 
-/// The managers, oldest first.
+/// The managers, in reverse of the order of release.
 pub(crate) type ManagerList = Arc<[Arc<dyn ResourceManager>]>;
 
 /// Ends the session when the last handle is dropped.
@@ -83,7 +83,7 @@ pub(in crate::session) struct SessionOwner(pub(in crate::session) Arc<SessionInn
 
 pub(crate) struct SessionInner {
     pub(in crate::session) dylibs: Mutex<Dylibs>,
-    pub(in crate::session) managers: Mutex<Vec<Arc<dyn ResourceManager>>>,
+    pub(in crate::session) managers: Mutex<RankedManagers>,
     /// Counts registrations. Starts above the version of a new dylib's cached list.
     pub(in crate::session) managers_version: AtomicU64,
     pub(in crate::session) ended: AtomicBool,
@@ -125,7 +125,7 @@ impl ExecutionSession {
     pub fn with_options(options: SessionOptions) -> ExecutionSession {
         ExecutionSession(Arc::new(SessionOwner(Arc::new(SessionInner {
             dylibs: Mutex::new(Dylibs::new()),
-            managers: Mutex::new(Vec::new()),
+            managers: Mutex::new(RankedManagers::default()),
             managers_version: AtomicU64::new(1),
             ended: AtomicBool::new(false),
             pins: PinGraph::new(),
@@ -179,7 +179,7 @@ impl fmt::Debug for ExecutionSession {
 }
 
 impl SessionInner {
-    /// The current managers, oldest first. Each dylib caches the list, so removals in different dylibs share no memory.
+    /// The current managers, in reverse of the order of release. Each dylib caches the list, so removals in different dylibs share no memory.
     /// The cache is refreshed when its version differs.
     pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {
         // Acquire pairs with the AcqRel increment of `edit_managers`: a thread that sees a version also sees its list.
@@ -188,14 +188,14 @@ impl SessionInner {
         let mut _old = None;
         let mut cached = dylib.managers.lock();
         if cached.0 != version {
-            let managers = self.managers.lock().iter().cloned().collect();
+            let managers = self.managers.lock().list();
             _old = Some(std::mem::replace(&mut *cached, (version, managers)));
         }
         cached.1.clone()
     }
 
     /// Changes the list of managers, then its version.
-    pub(crate) fn edit_managers(&self, edit: impl FnOnce(&mut Vec<Arc<dyn ResourceManager>>)) {
+    pub(crate) fn edit_managers(&self, edit: impl FnOnce(&mut RankedManagers)) {
         edit(&mut self.managers.lock());
         self.managers_version.fetch_add(1, Ordering::AcqRel);
     }

@@ -3,12 +3,14 @@
 use crate::error::Result;
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::types::ids::ResourceKey;
+use crate::sync::Arc;
 
 /// Owns resources by key: memory, stubs, initialisers, or other data that belongs to code (ORC: `ResourceManager`).
 ///
 /// Register a manager with [`ExecutionSession::register_manager`](crate::session::ExecutionSession::register_manager).
 /// The session calls the newest manager first. So a manager that is built on another one releases its resources before
-/// that one.
+/// that one. The managers of this crate come after all others, and code memory comes last, in whatever order they were
+/// registered.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -89,4 +91,78 @@ pub trait ResourceManager: Send + Sync {
     /// [`release_pins`](Self::release_pins); [`held_bytes`](Self::held_bytes). It does not ask again to transfer
     /// `source`.
     fn transfer_resources(&self, dylib: &JitDylib, destination: ResourceKey, source: ResourceKey);
+}
+
+/// What a manager owns. Managers of a higher rank are called first, whatever the order of registration.
+///
+/// Safe code may register the managers of this crate in any order, so the order of registration must not decide whether
+/// finalisers find their code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ManagerRank {
+    /// The memory of linked code. Released last, because the managers above run this code or refer to it.
+    CodeMemory,
+    /// Entries of debuggers. They describe code that is still in memory.
+    DebuggerEntries,
+    /// Entries of lazy functions. Stubs jump to them.
+    LazyEntries,
+    /// Stubs. Code and finalisers call them.
+    Stubs,
+    /// Finalisers and exit handlers. They run code.
+    Initializers,
+    /// Any manager of the embedder.
+    Embedder,
+}
+
+/// The managers of a session, in reverse of the order of release: by rank, then oldest first.
+#[derive(Default)]
+pub(crate) struct RankedManagers(Vec<(ManagerRank, Arc<dyn ResourceManager>)>);
+
+impl RankedManagers {
+    /// Adds a manager, unless it is registered. Two entries of one manager would release it at the wrong time.
+    pub(crate) fn add(&mut self, rank: ManagerRank, manager: Arc<dyn ResourceManager>) {
+        if !self.0.iter().any(|(_, other)| Arc::ptr_eq(other, &manager)) {
+            let position = self.0.partition_point(|(other, _)| *other <= rank);
+            self.0.insert(position, (rank, manager));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, manager: &Arc<dyn ResourceManager>) {
+        self.0.retain(|(_, other)| !Arc::ptr_eq(other, manager));
+    }
+
+    /// The list that dylibs cache.
+    pub(crate) fn list(&self) -> Arc<[Arc<dyn ResourceManager>]> {
+        self.0.iter().map(|(_, manager)| manager.clone()).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Idle;
+
+    impl ResourceManager for Idle {
+        fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+            Ok(())
+        }
+
+        fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+    }
+
+    #[test]
+    fn the_order_of_release_follows_the_ranks_and_then_the_order_of_registration() {
+        use ManagerRank::{CodeMemory, DebuggerEntries, Embedder, Initializers, LazyEntries, Stubs};
+        let ranks = [Embedder, CodeMemory, Initializers, Embedder, Stubs, LazyEntries, DebuggerEntries, CodeMemory];
+        let managers = ranks.map(|rank| (rank, Arc::new(Idle) as Arc<dyn ResourceManager>));
+        let mut ranked = RankedManagers::default();
+        for (rank, manager) in managers.iter().chain(&managers) {
+            ranked.add(*rank, manager.clone());
+        }
+        let position = |manager: &Arc<dyn ResourceManager>| managers.iter().position(|(_, m)| Arc::ptr_eq(m, manager));
+        let released: Vec<_> = ranked.list().iter().rev().filter_map(position).collect();
+        assert_eq!(released, [3, 0, 2, 4, 5, 6, 7, 1]);
+        ranked.remove(&managers[2].1);
+        assert_eq!(ranked.list().len(), managers.len() - 1);
+    }
 }

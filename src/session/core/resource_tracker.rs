@@ -6,7 +6,7 @@
 //! 1. *Unpublish*, at once: the tracker's state changes, its names leave the table, and the lookups that wait for them
 //!    fail.
 //! 2. *Reclaim*, when nothing pins the tracker, which is mostly before `remove` returns: the managers release what they
-//!    recorded, the newest manager first (`removal/reclaim.rs`).
+//!    recorded, in the order of release (`removal/reclaim.rs`).
 //!
 //! Dropping the last handle of a live tracker does not remove anything. It transfers what the tracker owns to the
 //! dylib's default tracker, so that a lost handle never frees running code (`removal/transfer.rs`).

@@ -1,6 +1,6 @@
 //! Aliases and re-exports: names that stand for other symbols, of the same dylib or of another one.
 //!
-//! An alias has the address of its aliasee, and flags of its own. It depends on the aliasee. So it becomes ready after
+//! An alias has the address of its aliasee, and flags of its own. It is absolute if its aliasee is. It depends on the aliasee. So it becomes ready after
 //! it, and keeps its memory, like code that refers to it. A chain of aliases that leads back to its start is an error.
 //!
 //! Only the aliases that are looked up are resolved. The unit delegates each requested alias to a responsibility of its
@@ -30,7 +30,7 @@ pub struct Alias {
     pub name: Name,
     /// The symbol that the new name stands for.
     pub aliasee: Name,
-    /// The flags of the new name.
+    /// The flags of the new name, except for [`ABSOLUTE`](SymbolFlags::ABSOLUTE), which it has if its aliasee has it.
     pub flags: SymbolFlags,
 }
 
@@ -173,6 +173,10 @@ impl AliasUnit {
         responsibility.lookup_in(&order, &requests, RequiredState::Resolved, |responsibility, found| {
             let emitted = found.and_then(|mut found| {
                 let found = found.pop().ok_or_else(|| Error::other("a lookup lost its only result"))?;
+                // Only what has no definition to pin may be absolute: lookups of the alias then pin nothing either.
+                if found.symbol.is_none() {
+                    responsibility.set_absolute();
+                }
                 responsibility.notify_resolved(|_| Some(found.address)).map(|()| found.symbol)
             });
             match emitted {
@@ -211,6 +215,12 @@ impl MaterializationUnit for AliasUnit {
 }
 
 impl MaterializationResponsibility {
+    /// Makes the symbols absolute. They have no address yet.
+    fn set_absolute(&self) {
+        let mut state = self.core.dylib().state.lock();
+        self.claimed.iter().for_each(|claimed| state.table.set_absolute(claimed.id));
+    }
+
     /// Records in the table what an alias stands for. Fails if the chain of aliases leads back to it.
     fn record_alias(&self, alias: &Name, source: &Arc<DylibInner>, aliasee: &Name) -> Result<()> {
         if let Some(symbol) = self.symbol(alias) {

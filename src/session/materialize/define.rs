@@ -23,7 +23,13 @@ impl ResourceTracker {
     /// # Errors
     /// A duplicate strong definition, or a defunct tracker or dylib. The table is unchanged then.
     pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
-        define(self.core(), Box::new(unit))
+        define(self.core(), Box::new(unit), SymbolFlags::ABSOLUTE)
+    }
+
+    /// As [`define`](Self::define), for a unit that decides itself which of its symbols are absolute: those without code or
+    /// data that the tracker owns.
+    pub(crate) fn define_with_absolute(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
+        define(self.core(), Box::new(unit), SymbolFlags::NONE)
     }
 
     /// Adds symbols that the caller materialises itself: for a caller that has the code at hand and needs no
@@ -36,7 +42,9 @@ impl ResourceTracker {
         name: &str,
         symbols: impl IntoIterator<Item = (Name, SymbolFlags)>,
     ) -> Result<MaterializationResponsibility> {
-        let claim = |((name, flags), number)| ClaimedSymbol::with_flags(name, flags, Some(number));
+        let claim = |((name, flags), number): ((Name, SymbolFlags), u32)| {
+            ClaimedSymbol::with_flags(name, flags.declared(), Some(number))
+        };
         let symbols = symbols.into_iter().zip(0..).map(claim).collect();
         begin(self.core(), Arc::from(name), symbols)
     }
@@ -53,6 +61,9 @@ impl ResourceTracker {
 
     /// Adds symbols that have an address; they are ready at once (ORC: `absoluteSymbols`).
     ///
+    /// An address is a number, and the tracker keeps no memory for it. Whoever [looks up](crate::Jit::lookup_in) code that may
+    /// reach the address promises that the memory stays.
+    ///
     /// # Errors
     /// As [`define`](Self::define).
     pub fn define_absolute(&self, symbols: impl IntoIterator<Item = (Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
@@ -66,7 +77,7 @@ impl JitDylib {
     /// # Errors
     /// As [`ResourceTracker::define`].
     pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
-        define(&self.inner().default_core()?, Box::new(unit))
+        define(&self.inner().default_core()?, Box::new(unit), SymbolFlags::ABSOLUTE)
     }
 
     /// Adds symbols that have an address, owned by the default tracker.
@@ -78,24 +89,33 @@ impl JitDylib {
     }
 }
 
-/// Adds the symbols of a lazy unit. Observers hear of a failure.
-fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>) -> Result<()> {
+/// Adds the symbols of a lazy unit, without the flags in `ignored`. Observers hear of a failure.
+fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, ignored: SymbolFlags) -> Result<()> {
     let unit_name = unit.shared_name();
-    let outcome = try_define(core, unit, &unit_name);
+    let outcome = try_define(core, unit, &unit_name, ignored);
     if let Err(error) = &outcome {
         core.dylib().session.observers.deliver_refused(core.dylib(), &unit_name, error);
     }
     outcome
 }
 
-fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_name: &Arc<str>) -> Result<()> {
+fn try_define(
+    core: &Arc<TrackerCore>,
+    unit: Box<dyn MaterializationUnit>,
+    unit_name: &Arc<str>,
+    ignored: SymbolFlags,
+) -> Result<()> {
     let mut replaced = ReplacedUnits::default();
     {
         // S5: the unit is the embedder's, so it is called before the lock is taken.
         let symbols = unit.symbols();
         let sizes: SmallVec<[u64; 16]> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
-        let definitions =
-            || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
+        let definitions = || {
+            symbols.iter().zip(&sizes).map(|((name, flags), size)| {
+                let flags = flags.without(ignored);
+                Definition { name, flags, size: *size }
+            })
+        };
         let mut state = core.dylib().state.lock();
         state.check_live(core)?;
         // A strong name is rarely taken. So the unit is inserted at once, and removed again if one of its names is

@@ -234,13 +234,13 @@ impl MaterializationResponsibility {
                 drop(state);
                 state = self.core.dylib().state.lock();
             }
-            let definitions = symbols.iter().map(Definition::of);
+            let definitions = symbols.iter().map(Definition::declared);
             claim_symbols(&mut state, &core, definitions, &self.unit_name, &mut replaced)?
         };
         drop(replaced);
         let outcome = claimed.iter().map(Option::is_some).collect();
         let added = symbols.iter().zip(claimed).filter_map(|((name, flags), id)| {
-            Some(ClaimedSymbol { id: id?, ..ClaimedSymbol::with_flags(name.clone(), *flags, None) })
+            Some(ClaimedSymbol { id: id?, ..ClaimedSymbol::with_flags(name.clone(), flags.declared(), None) })
         });
         self.claimed.extend(added);
         Ok(outcome)

@@ -28,6 +28,7 @@ use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 
 use crate::sync::{Arc, Weak};
 
+mod alias;
 pub(in crate::session) mod insert;
 mod negative_cache;
 pub(in crate::session) mod owned;
@@ -275,17 +276,6 @@ impl<E: TableTypes> SymbolTable<E> {
     /// The tracker that owns a symbol.
     pub(crate) fn owner(&self, symbol: &Symbol) -> Option<&Arc<E::Tracker>> {
         self.trackers.at(symbol.owner).map(|record| &record.core)
-    }
-
-    /// The target of an alias that is not resolved. `None` before the first lookup, and for other symbols.
-    pub(crate) fn alias_of(&self, symbol: &Symbol) -> Option<&Aliasee<E::Dylib>> {
-        self.extras.at(symbol.extra?)?.alias_of.as_deref()
-    }
-
-    pub(crate) fn set_alias(&mut self, id: SymbolId, aliasee: Aliasee<E::Dylib>) {
-        if let Some(extra) = self.extra_mut(id) {
-            extra.alias_of = Some(Box::new(aliasee));
-        }
     }
 
     /// Adds a lookup that waits for a symbol.

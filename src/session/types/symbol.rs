@@ -23,6 +23,10 @@ impl SymbolFlags {
     /// A function.
     pub const CALLABLE: SymbolFlags = SymbolFlags(4);
     /// An address in memory that no tracker of the session owns. A reference to it pins no tracker.
+    ///
+    /// The session sets this flag; a caller cannot. Absolute are the symbols of
+    /// [`define_absolute`](crate::session::ResourceTracker::define_absolute), absolute symbols of ELF objects, and aliases
+    /// of absolute symbols. All other methods that define symbols ignore the flag.
     pub const ABSOLUTE: SymbolFlags = SymbolFlags(8);
     /// Has no address. A lookup of it only starts the materialisation of its unit (used for initialisers).
     pub const SIDE_EFFECTS_ONLY: SymbolFlags = SymbolFlags(16);
@@ -36,6 +40,17 @@ impl SymbolFlags {
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: SymbolFlags) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// The flags that a caller may declare for a definition of its own: without `ABSOLUTE`. With that flag, lookups would
+    /// not pin the definition, and links would not depend on it.
+    pub(crate) const fn declared(self) -> SymbolFlags {
+        self.without(SymbolFlags::ABSOLUTE)
+    }
+
+    /// These flags without those of `other`.
+    pub(crate) const fn without(self, other: SymbolFlags) -> SymbolFlags {
+        SymbolFlags(self.0 & !other.0)
     }
 
     pub(crate) fn is_weak(self) -> bool {

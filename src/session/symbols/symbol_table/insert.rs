@@ -27,6 +27,11 @@ impl<'a> Definition<'a> {
     pub(crate) fn of((name, flags): &'a (Name, SymbolFlags)) -> Definition<'a> {
         Definition { name, flags: *flags, size: 0 }
     }
+
+    /// As [`of`](Self::of), with the flags that a caller may [declare](SymbolFlags::declared).
+    pub(crate) fn declared((name, flags): &'a (Name, SymbolFlags)) -> Definition<'a> {
+        Definition { name, flags: flags.declared(), size: 0 }
+    }
 }
 
 /// The parameters of `insert`.
