@@ -102,7 +102,6 @@ impl Jit {
     /// As [`ObjectLinkingLayer::add`]. [`ErrorKind::ForeignSession`] if the tracker is of another session; this holds for
     /// every method that gets a tracker or a dylib.
     pub fn add_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
-        self.0.check_own(tracker.dylib_handle())?;
         self.0.layer.add(tracker, name, bytes.into())
     }
 
@@ -126,7 +125,6 @@ impl Jit {
     /// As [`add_object`](Self::add_object). Also as a lookup, if the object or what it refers to cannot be linked: then its
     /// names can be defined again, and its memory is freed at once or with the tracker.
     pub fn link_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
-        self.0.check_own(tracker.dylib_handle())?;
         self.0.layer.link(tracker, name, bytes.into())
     }
 

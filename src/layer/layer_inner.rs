@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::host::Executor;
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
+use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::memory::{Finalized, MemoryManager};
@@ -18,6 +19,7 @@ pub(super) struct LayerInner {
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,
     pub(super) section_bounds: Arc<SectionBounds>,
+    pub(super) sessions: RegisteredSessions,
 }
 
 /// The layer as the session sees it. Implemented for this type, because anyone can call the methods of a public manager, and

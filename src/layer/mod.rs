@@ -17,6 +17,7 @@
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
+//! | `registered_sessions.rs` | the sessions that the layer is registered with |
 //! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
 //!
 //! This module runs no code and does not know the services that plug into it.
@@ -28,6 +29,7 @@ mod object_layer;
 mod object_link;
 mod plugin;
 mod plugins;
+mod registered_sessions;
 mod section_bounds;
 mod thread_locals;
 

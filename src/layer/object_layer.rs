@@ -18,6 +18,7 @@ use crate::layer::memory_ledger::MemoryLedger;
 use crate::layer::object_link::{Object, ObjectUnit, link_now};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
+use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::SectionBounds;
 use crate::link::ObjectBuffer;
 use crate::memory::{MemoryManager, MemoryUsage, Tenant};
@@ -76,6 +77,7 @@ impl ObjectLinkingLayer {
             plugins: Plugins::new(),
             ledger: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),
+            sessions: RegisteredSessions::new(),
         };
         Arc::new(ObjectLinkingLayer { inner: ShardedArc::new(inner) })
     }
@@ -85,6 +87,7 @@ impl ObjectLinkingLayer {
     ///
     /// A layer that is not registered keeps all code in memory, also after it is dropped.
     pub fn register(&self, session: &ExecutionSession) {
+        self.inner.sessions.add(session);
         session.register_ranked(ManagerRank::CodeMemory, self.inner.inner().clone());
     }
 
@@ -101,8 +104,8 @@ impl ObjectLinkingLayer {
     /// Adds an object under a tracker. It is linked when one of its symbols is looked up.
     ///
     /// # Errors
-    /// The bytes are no object that can be linked, one of its strong symbols is already defined, or the tracker is defunct. In
-    /// these cases nothing is added.
+    /// The bytes are no object that can be linked, one of its strong symbols is already defined, the tracker is defunct, or the
+    /// layer is registered with other sessions and not with the session of the tracker. In these cases nothing is added.
     pub fn add(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         self.add_without(tracker, name, bytes, |_| false)
     }
@@ -119,6 +122,7 @@ impl ObjectLinkingLayer {
         bytes: ObjectBuffer,
         is_excluded: impl Fn(&str) -> bool,
     ) -> Result<()> {
+        self.inner.sessions.check(tracker.dylib_handle())?;
         let name = Arc::from(name);
         let read = Object::read(tracker, &name, &self.inner.section_bounds, bytes, is_excluded);
         let (object, symbols) = read.inspect_err(|error| {
@@ -136,6 +140,7 @@ impl ObjectLinkingLayer {
     /// As [`add`](Self::add). If the link fails: the error of a lookup of its symbols. Then its names are free again, and its
     /// memory is freed, at once or with the tracker.
     pub fn link(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
+        self.inner.sessions.check(tracker.dylib_handle())?;
         link_now(&self.inner, tracker, name, bytes)
     }
 

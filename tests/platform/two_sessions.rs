@@ -25,6 +25,8 @@ fn every_method_refuses_a_tracker_or_a_dylib_of_another_session() {
     let target = ExecutorAddr::new(8);
     assert_foreign(own.add_object(&tracker, "answer.o", object.clone()));
     assert_foreign(own.link_object(&tracker, "answer.o", object.clone()));
+    assert_foreign(own.layer().add(&tracker, "answer.o", object.clone().into()));
+    assert_foreign(own.layer().link(&tracker, "answer.o", object.into()));
     assert_foreign(own.add_object_file(&tracker, "/dev/null"));
     assert_foreign(own.add_archive_whole(&tracker, "/dev/null"));
     assert_foreign(own.create_stub(&tracker, "stub", target));

@@ -126,9 +126,10 @@ impl Patch {
     /// until the exception has been handled.
     ///
     /// # Safety
-    /// All objects that were added so far may run, to this patch, to the patched dylib and to the dylibs that it links against:
-    /// their initialisers in this call, their finalisers and exit handlers when they are removed. Addresses that were given as
-    /// numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
+    /// - Each patchable function that the objects define has the signature and ABI with which callers call it.
+    /// - All objects that were added so far may run, to this patch, to the patched dylib and to the dylibs that it links against:
+    ///   their initialisers in this call, their finalisers and exit handlers when they are removed.
+    /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn link(self) -> Result<PreparedPatch> {
         self.patchable.jit.0.check_can_run()?;
         let versions = self.patchable.versions.clone();

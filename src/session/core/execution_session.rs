@@ -179,6 +179,12 @@ impl fmt::Debug for ExecutionSession {
 }
 
 impl SessionInner {
+    /// A number that no other session of the process has, before or later. Not zero.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.guards.id() + 1
+    }
+
     /// The current managers, in reverse of the order of release. Each dylib caches the list, so removals in different dylibs share no memory.
     /// The cache is refreshed when its version differs.
     pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {

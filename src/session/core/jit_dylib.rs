@@ -192,6 +192,12 @@ impl JitDylib {
         outcome
     }
 
+    /// The [number](SessionInner::number) of the session.
+    #[inline]
+    pub(crate) fn session_number(&self) -> u64 {
+        self.inner.session.number()
+    }
+
     /// Checks that two dylibs are of one session.
     pub(crate) fn check_same_session(&self, other: &JitDylib) -> Result<()> {
         self.check_session(&other.inner.session)
@@ -307,7 +313,7 @@ impl DylibInner {
     }
 
     #[cold]
-    fn foreign(&self) -> Error {
+    pub(crate) fn foreign(&self) -> Error {
         ErrorKind::ForeignSession { dylib: self.name.to_string() }.into()
     }
 

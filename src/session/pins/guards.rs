@@ -326,6 +326,12 @@ impl Guards {
         Guards { id: unique_number(), records: ReadMostly::new() }
     }
 
+    /// A number that no other value has, before or later.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The record of this thread in this domain.
     #[inline]
     pub(crate) fn record_of_this_thread(&self, last: &'static LastRecord) -> &'static EpochRecord {
