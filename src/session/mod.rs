@@ -43,7 +43,8 @@
 //!   changed. Therefore nothing is recorded under a key that was never handed out this way, and managers with
 //!   [`skips_unused_keys()`](ResourceManager::skips_unused_keys) are not called for it.
 //! - **S4** Managers release the resources of a key at most once: exactly one thread moves its tracker to Reclaiming.
-//!   Managers may be asked to release their revocable pins between Retired and Reclaiming, and never later.
+//!   Managers may be asked to release their revocable pins between Retired and Reclaiming, and never later;
+//!   only `remove_now` on another thread may overtake such a request.
 //! - **S5** The session calls and drops no object of the embedder while it holds a lock. There are two documented
 //!   exceptions: the body of `with_resource_key`, and [`ResourceManager::transfer_resources`].
 //! - **S6** Link orders, searches, aliases and dependencies stay within one session: each is checked when it is made

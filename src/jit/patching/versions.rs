@@ -331,8 +331,10 @@ impl Versions {
             let mut state = self.state.lock();
             let targets = std::mem::take(&mut state.redirect_targets);
             if pin.is_none() || state.is_cleared {
+                // The slots keep the memory of stubs that no caller has any more.
+                let slots = std::mem::take(&mut state.slots);
                 drop(state);
-                drop(targets);
+                drop((targets, slots));
                 return Err(self.gone());
             }
             edit(&mut state);

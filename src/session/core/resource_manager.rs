@@ -70,8 +70,9 @@ pub trait ResourceManager: Send + Sync {
     /// the revocable pins that this manager made for the key and can drop on the calling thread.
     ///
     /// Called with no lock held; may run code, and may call back into the session, but must not wait for the removal of
-    /// this tracker, which is pinned during the call. May be called several times for one
-    /// key, and never after [`remove_resources`](Self::remove_resources).
+    /// this tracker, of one that is removed with it or that it pins, or of one that this thread must reclaim. This tracker
+    /// is pinned during the call. May be called several times for one key, and never after
+    /// [`remove_resources`](Self::remove_resources), unless `Jit::remove_now` runs at the same time.
     fn release_pins(&self, dylib: &JitDylib, key: ResourceKey) {
         let _ = (dylib, key);
     }
