@@ -78,7 +78,7 @@ impl Jit {
     /// The dylib of the symbols of this process. Every other dylib has it last in its link order.
     ///
     /// Linked code holds addresses of these symbols. A library that the program opens itself must stay loaded as long as such
-    /// code may run; one that [`library`](JitBuilder::library) names does.
+    /// code may run. A library that [`library`](JitBuilder::library) names stays loaded.
     pub fn process_dylib(&self) -> &JitDylib {
         &self.0.process
     }
@@ -159,8 +159,8 @@ impl Jit {
     ///   when they are removed.
     /// - An address that was given as a number stays in memory as long as code may reach it: an absolute symbol, the target of
     ///   a stub, an address from a materialisation unit, and what a [plugin](crate::layer::LinkPlugin) writes into code.
-    /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same goes for all objects that are
-    ///   then in its source and in the dylibs that this links against.
+    /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same holds for all objects
+    ///   that are then in the source of that function and in the dylibs that the source links against.
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
@@ -260,7 +260,8 @@ impl Jit {
     /// - No thread is inside code of the dylib.
     /// - No thread calls that code: not through a handle or symbol that still exists, a stub, or other code that refers to it.
     ///
-    /// Exempt is code that needs nothing that the finalisers undo, and what exit handlers and finalisers call.
+    /// Two kinds of code are exempt: code that needs nothing that the finalisers undo, and what exit handlers and
+    /// finalisers call.
     ///
     /// [`ResourceTracker::remove`] is the safe form: it finalises an object when the last pin of its tracker goes.
     pub unsafe fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {

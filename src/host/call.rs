@@ -1,11 +1,12 @@
-//! [`Function`] and [`Symbol`]: typed handles to linked code. A call through a handle costs as much as a call through a pointer.
+//! [`Function`] and [`Symbol`]: typed handles to linked code. A call through a `Symbol` costs as much as a call through
+//! a pointer. A call through a `Function` costs one load and a branch more.
 //!
-//! | handle | keeps the code in memory | cost of clone and drop |
+//! | handle | what keeps the code in memory | cost of clone and drop |
 //! |---|---|---|
-//! | `Function` | itself, like an `Arc`; removal of the code completes when the last handle is dropped | one atomic operation |
+//! | `Function` | the handle, like an `Arc`; removal of the code completes when the last handle is dropped | one atomic operation |
 //! | `Symbol<'g>` | the guard under which it was found; the lifetime `'g` ends with the guard | none |
 //!
-//! Neither checks the signature. Whoever makes a handle promises it (`unsafe`).
+//! Neither handle checks the signature. The caller who makes a handle promises it (`unsafe`).
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
@@ -46,21 +47,22 @@ struct KeepAlive {
 }
 
 impl CodeHold for KeepAlive {
-    /// Code of no session: there is no record to enter.
+    /// The code belongs to no session, so there is no record to enter.
     fn enter_call(&self) -> Option<CallEntry> {
         None
     }
 }
 
 impl<F: FunctionPointer> Function<F> {
-    /// Makes a handle to the code at `address`, which owns `keep_alive`. Pass `None` for code that nothing can remove.
+    /// Makes a handle to the code at `address`. The handle owns `keep_alive`. Pass `None` for code that nothing can
+    /// remove.
     ///
     /// # Safety
     /// - At `address` is a function with the signature and ABI of `F`.
     /// - Its code stays in memory as long as `keep_alive` is alive.
     /// - If `F` is a safe function pointer type, the function is safe to call.
     /// - If the function may call a [patched](crate::Patchable) one, each call is made inside a [guard](crate::Jit::guard) or
-    ///   an [entry](crate::ExecutionSession::enter_call) of that session.
+    ///   an [entry](crate::ExecutionSession::enter_call) of the session of the patched function.
     pub unsafe fn from_address(address: ExecutorAddr, keep_alive: Option<Arc<dyn Send + Sync>>) -> Function<F> {
         let hold = keep_alive.map(|value| -> Arc<dyn CodeHold> { Arc::new(KeepAlive { _value: value }) });
         // SAFETY: H1 - the caller promises the same clauses.

@@ -1,22 +1,23 @@
 //! [`Executor`]: the process that runs linked code, as the rest of the crate sees it.
 //!
-//! The rooms above `host` act on that process only through this trait. Today one type implements it:
+//! The rooms above `host` act on that process only through this trait. One type implements it:
 //! [`InProcess`](super::InProcess), for code that runs in the process that links it. An implementation for another process
 //! sends each call to a peer there, which has an `InProcess` of its own.
 //!
 //! | not part of the trait | because |
 //! |---|---|
-//! | code memory | `memory` has a seam of its own: `MemoryManager` and `MemoryMapper` |
+//! | code memory | `memory` has traits of its own: `MemoryManager` and `MemoryMapper` |
 //! | calls through `Function` and `Symbol` | both are pointers with a type, so they belong to the process that links |
 //! | the address of a thread-local variable | it is that of the calling thread, which runs in the process that links |
-//! | cleaning of instruction caches | x86-64 needs none; what would need it is `finalize` of `memory` |
+//! | the flush of instruction caches | x86-64 needs none; elsewhere it would belong to `finalize` of `memory` |
 //!
 //! # Handles
 //! What the process holds for a linked object has a handle, a boxed value. Dropping the handle undoes what made it.
 //!
 //! # Locks
 //! Any thread may call each method. `open_exit_scope`, `set_keep_alive` and `register_symbol_file` are called while an object is
-//! recorded under its key (`with_resource_key`), so they must not call the session. No session lock is held in the others.
+//! recorded under its key (`with_resource_key`), so they must not call the session. The others are called without a
+//! session lock.
 
 use std::ffi::{CString, c_int};
 use std::fmt;
@@ -135,8 +136,8 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// what was changed.
     fn start_program(&self, arguments: &[CString]) -> Box<dyn NativeProgram>;
 
-    /// Calls `body` once. Linked code that it runs finds the end of the stack below it: an exception that no handler catches
-    /// ends the process. A panic that leaves `body` ends the process, too.
+    /// Calls `body` once, so that the unwinder finds the end of the stack below it. An exception that no handler in
+    /// `body` catches ends the process. A panic that leaves `body` ends the process, too.
     fn at_stack_end(&self, body: &mut dyn FnMut());
 }
 
@@ -167,7 +168,8 @@ pub(crate) trait HandlerScope: Send + Sync + fmt::Debug {
     /// The word of the object's `__dso_handle`.
     fn number(&self) -> u64;
 
-    /// Sets the closure that keeps the object's code alive for a named thread while destructors of that thread are pending.
+    /// Sets the closure that keeps the object's code alive while destructors of a thread are pending. The closure gets
+    /// the name of the thread.
     fn set_keep_alive(&self, keep_alive: Arc<KeepAliveFn>);
 
     /// Removes the object's handlers of forks and of `quick_exit` from the C library.

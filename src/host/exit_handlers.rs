@@ -54,7 +54,8 @@ impl ExitScope {
         self.number
     }
 
-    /// Sets the closure that keeps the object's code alive for a named thread while destructors of that thread are pending.
+    /// Sets the closure that keeps the object's code alive while destructors of a thread are pending. The closure gets
+    /// the name of the thread.
     pub(super) fn set_keep_alive(&self, keep_alive: Arc<KeepAliveFn>) {
         SCOPES.set_keep_alive(self.number, keep_alive);
     }
@@ -114,7 +115,7 @@ unsafe extern "C" fn capture_cxa_atexit(
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held while it calls this function.
     unsafe { register(HandlerFunction::Plain(function), argument, dso_handle) }
 }
 
@@ -133,7 +134,7 @@ unsafe extern "C" fn capture_on_exit(
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held while it calls this function.
     unsafe { register(HandlerFunction::WithStatus(function), argument, dso_handle) }
 }
 
@@ -153,7 +154,7 @@ unsafe extern "C" fn capture_atfork(
     child: *const c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held while it calls this function.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handle = dso_handle as u64;
     // SAFETY: H2 - the handlers are functions of the calling object. Its scope stores the handle first, and removes them from
@@ -173,7 +174,7 @@ pub(super) fn at_quick_exit_capture_address() -> ExecutorAddr {
 /// # Safety
 /// As for [`capture_cxa_atexit`].
 unsafe extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: *const u64) -> c_int {
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held while it calls this function.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handle = dso_handle as u64;
     // SAFETY: H2 - as in `capture_atfork`.
@@ -191,7 +192,7 @@ pub(super) fn set_exit_status(status: c_int) {
 /// # Safety
 /// As for [`scope_number`].
 unsafe fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
-    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and is held while it calls this function.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handler = Handler { function, argument: argument as usize };
     if SCOPES.register(number, handler) { 0 } else { -1 }

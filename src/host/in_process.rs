@@ -1,7 +1,8 @@
 //! [`InProcess`]: the [`Executor`] for code that runs in the process that links it.
 //!
-//! It has no state. Each method leads to the file of this room that does the work. What that work shares, such as the table of
-//! exit scopes, is in statics there, because linked code and the C library find it without a session.
+//! It has no state. Each method calls the file of this room that does the work. State that calls share, such as the
+//! table of exit scopes, is in statics of these files, because linked code and the C library must find it without a
+//! session.
 
 use std::ffi::{CString, c_int};
 use std::path::Path;

@@ -28,7 +28,7 @@ pub(super) struct ProgramStart {
 #[derive(Clone, Copy)]
 struct Arguments {
     argc: c_int,
-    /// Address of the pointers to each argument, then null.
+    /// Address of an array with a pointer to each argument, then null.
     argv: usize,
 }
 

@@ -1,7 +1,8 @@
 //! [`JitBuilder`]: the settings of a session, and the step that builds all of its parts.
 //!
-//! Two choices depend on who reads the code from outside. A debugger writes breakpoints into private memory only, and perf
-//! looks for names in anonymous memory only; so for either, code memory is mapped once instead of twice.
+//! The mapping of code memory depends on the tools that inspect it. A debugger writes breakpoints into private memory
+//! only, and perf looks for names in anonymous memory only. So for either tool, code memory is mapped once instead of
+//! twice.
 //!
 //! The managers have ranks, which decide the order of reclamation, whatever the order of registration
 //! (`src/session/core/resource_manager.rs`). Managers of the embedder come before all of these:

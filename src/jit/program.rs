@@ -146,7 +146,8 @@ impl Program {
             let functions = self.jit.0.initializers.run_pending(&dylib);
             shutdown.report(ProgramEvent::Initialized { functions });
             // SAFETY: J1 - the caller promises that `entry`, which is at `found.address`, is a `main`. `Shutdown` owns the
-            // pin of its tracker. Only this thread drops the pin: after the call, or in an `exit` that never returns.
+            // pin of the tracker of `main`. Only this thread drops it: after the call, or in an `exit` that never
+            // returns.
             status = unsafe { program.call_main(found.address) };
             shutdown.run(Some(status), true);
         });

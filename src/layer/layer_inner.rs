@@ -22,8 +22,8 @@ pub(super) struct LayerInner {
     pub(super) sessions: RegisteredSessions,
 }
 
-/// The layer as the session sees it. Implemented for this type, because anyone can call the methods of a public manager, and
-/// `remove_resources` frees code that threads may run.
+/// The layer as the session sees it. Implemented for this private type, because anyone can call the methods of a public
+/// manager, and `remove_resources` frees code that threads may run.
 impl ResourceManager for LayerInner {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         // Frees the memory, the latest link first.
@@ -44,7 +44,7 @@ impl ResourceManager for LayerInner {
     }
 }
 
-/// What a linked object owns. One value is 40 bytes, because there is one for each linked object.
+/// What a linked object owns. Each linked object has one, so it is small (40 bytes).
 pub(super) struct ModuleMemory {
     pub(super) memory: Box<dyn Finalized>,
     /// In a box, because few objects have any.

@@ -10,8 +10,8 @@
 //! The shard depends on the dylib only. Both keys of a transfer are of one dylib, so one lock covers the two keys and the
 //! dylib's total. Totals and contents never disagree.
 //!
-//! A ledger that is dropped leaks what it still has: its manager was deregistered, or was never registered, so the session
-//! could not say that the code is reclaimed.
+//! A ledger that is dropped leaks what it still has. Its manager was deregistered, or was never registered. So no
+//! session has asked it to release this code, and threads may still run it.
 //!
 //! Most trackers own one value, which is in the table itself. A second value moves both to a list.
 

@@ -44,6 +44,6 @@ impl SharedTexts {
     }
 }
 
-/// Bytes of output for each byte of the object. The names and frames of a compiler's object have little in common, and
+/// Bytes of output for each byte of the object. The names and frames in a compiler's object share few bytes, so they
 /// take much less.
 const BUDGET_PER_BYTE: u64 = 48;

@@ -5,8 +5,8 @@
 //! | says that it marks its entries | begins with a mark, so that indirect branches may reach it | [`STUB_SIZE`] |
 //! | any other | the jump alone | [`PLAIN_STUB_SIZE`] |
 //!
-//! An indirect branch must not reach the own functions of an object without marks either. So marks in its stubs would
-//! only make them larger.
+//! If an object has no marks, an indirect branch must not reach its functions either. So marks in its stubs would only
+//! make the stubs larger.
 
 use crate::arch::{PLAIN_STUB_SIZE, STUB_SIZE};
 use crate::base::ExecutorAddr;
@@ -29,7 +29,7 @@ impl ResolvedLink<'_> {
         }
     }
 
-    // Not into `apply`, whose own loop would lose registers to these two.
+    // Not inlined into `apply`, because these loops would take registers from the loop there.
     #[inline(never)]
     fn write_plain(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) -> Result<(), Error> {
         self.write_each::<PLAIN_STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.plain_stub(distance))

@@ -1,7 +1,7 @@
 //! [`ProcessMarker`]: tells a forked child from its parent.
 //!
-//! The kernel clears the page of the marker in a child (`MADV_WIPEONFORK`). The process id does not serve: a child in a
-//! new PID namespace may have the id of its parent. It is used only if the kernel refuses the page.
+//! The kernel clears the page of the marker in a child (`MADV_WIPEONFORK`). The process id is not enough, because a
+//! child in a new PID namespace may have the id of its parent. So the id is used only if the kernel refuses the page.
 
 use crate::os::PrivatePages;
 

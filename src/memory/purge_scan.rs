@@ -59,11 +59,13 @@ pub(super) struct PurgeRange {
 /// Which pages a purge takes.
 #[derive(Clone, Copy)]
 pub(super) struct PurgeScope<'a> {
-    /// The purge takes only pieces of at least so many pages; with those of a slab, only entire slabs.
+    /// The purge takes only pieces of at least this many pages. If a slab has this many pages, the purge takes only
+    /// entire slabs.
     pub(super) min_pages: u32,
     /// By pool. `None` for a pool whose pages stay.
     pub(super) grids: [Option<SlabGrid>; 3],
-    /// If given, the purge takes in each piece only from the first to the last used page that is in this set, too.
+    /// If given, the purge takes of each piece only the pages from the first to the last one that is used and in this
+    /// set.
     pub(super) before: Option<&'a [PageSet; 3]>,
 }
 

@@ -21,7 +21,7 @@
 use crate::sync::{AtomicU64, Ordering, seeded_bug};
 
 /// The state of the purge thread: the fork generation in which it was started, or zero if there is none. In a forked
-/// child the generation differs if the process has shared windows. So the child does not take the thread of its parent
+/// child the generation differs if the process has shared windows. So the child does not mistake its parent's thread
 /// for its own.
 pub struct PurgeThread(AtomicU64);
 
@@ -50,8 +50,8 @@ impl PurgeThread {
 
     /// Makes the state idle. The purge thread calls it and ends if it returns true. Otherwise the thread goes on.
     ///
-    /// `is_much_freed` takes the locks of the shards. It is called after the state is idle: memory that was freed since
-    /// the last check of the purge thread has started no other thread.
+    /// `is_much_freed` takes the locks of the shards. It is called after the state is idle, because memory that was
+    /// freed between the last check of the purge thread and that moment has started no other thread.
     pub fn try_end(&self, generation: u64, is_much_freed: impl FnOnce() -> bool) -> bool {
         // Seeded bug: the last thread that frees much memory relies on a purge thread that is about to end.
         if seeded_bug!("freed_memory_read_before_the_purge_thread_is_idle") {

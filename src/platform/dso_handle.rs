@@ -34,8 +34,8 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
         }
         None => graph.add_local("__dso_handle", block, 0),
     };
-    // These get the handle from their caller. The C library's own functions would keep a handler that no scope knows, and call
-    // it after the code is freed.
+    // These functions get the handle from their caller. The C library's own functions would keep a handler that no
+    // scope knows, and call it after the code is freed.
     let captures = [
         (cxa_atexit, functions.atexit),
         (thread_atexit, functions.thread_atexit),

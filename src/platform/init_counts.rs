@@ -9,8 +9,9 @@
 //! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it, and no other dylib |
 //!
 //! `dlclose` unloads, so it finalises the dependencies that lose their last user. The removal of a dylib does not:
-//! their code stays, and code that outlives the removed dylib may have found it by a lookup. Such a dependency is as if only
-//! lookups had initialised it. Its own removal finalises it, or the last `decrement` of a dylib that uses it.
+//! their code stays, and code that outlives the removed dylib may have found it by a lookup. From then on, such a
+//! dependency is treated as one that only lookups have initialised. Its own removal finalises it, or the last
+//! `decrement` of a dylib that uses it.
 //!
 //! What a dylib uses is its link order at each `increment`, not at the last `decrement`. Dylibs are known by number, because a
 //! handle would keep its session alive.
@@ -27,7 +28,7 @@ pub(super) struct InitCounts {
 struct Counts {
     /// Calls of `increment` without a `decrement`.
     own: u32,
-    /// Whether one of the initialisations that are counted, or were since the count was zero, has succeeded.
+    /// Whether an initialisation has succeeded since the count was last zero.
     has_succeeded: bool,
     /// Number of dylibs with a count that use this one. A dylib uses itself.
     users: u32,
@@ -74,8 +75,8 @@ impl InitCounts {
     }
 
     /// Undoes the count of an initialisation that has failed. Returns false and changes nothing if another initialisation has
-    /// succeeded: that one may be undone already, without finalisers, because the failed one was counted. Then the caller
-    /// undoes the failed one as if it had succeeded.
+    /// succeeded. Then the caller undoes the failed one as if it had succeeded: the other one may have been undone
+    /// already, without finalisers, because the failed one was still counted.
     pub(super) fn undo_failed(&self, dylib: u64) -> bool {
         let mut dylibs = self.dylibs.lock();
         let Some(counts) = dylibs.get_mut(&dylib).filter(|counts| counts.own > 0) else { return true };
@@ -114,7 +115,7 @@ impl InitCounts {
     /// Sets the counts of the dylibs that are not in the list to zero, because they are removed.
     pub(super) fn remove_unlisted(&self, list: impl FnOnce() -> Vec<u64>) {
         let is_counted = |(dylib, counts): (&u64, &Counts)| (counts.own > 0).then_some(*dylib);
-        // Before the list, which then has every dylib of these that is not removed.
+        // Read before the list. So the list has every counted dylib that is not removed.
         let counted: Vec<_> = self.dylibs.lock().iter().filter_map(is_counted).collect();
         let listed: FxHashSet<_> = list().into_iter().collect();
         counted.into_iter().filter(|dylib| !listed.contains(dylib)).for_each(|dylib| self.remove(dylib));

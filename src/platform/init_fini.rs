@@ -15,19 +15,20 @@
 //! makes.
 //!
 //! ```text
+//!      ┌───────────── its dylib is deinitialised ─────────────┐
+//!      ▼                                                      │
 //!   Waiting ── a batch has it ──► Begun ── finalised ──► Finalized
 //!      ▲                            │ └── one of its initialisers throws ──► Failed
-//!      └── deinitialized; or ───────┘
-//!          another object throws
+//!      └── another object throws ───┘
 //!          before its first initialiser
 //! ```
 //!
-//! Only objects in `Begun` run finalisers. All objects that ever left `Waiting` run exit handlers.
+//! Only objects in `Begun` run finalisers. Objects in every phase except `Waiting` run exit handlers.
 //!
 //! # A failed object
-//! The exit handlers that it has registered run at once. Its names are removed from the dylib and may be defined again. Its
-//! memory stays with its tracker until that is removed, because the exception may have a type or a text that is in this memory.
-//! The other objects of the batch continue at the next `run_pending` where they stopped.
+//! Its names are removed from the dylib and may be defined again. Then the exit handlers that it has registered run.
+//! Its memory stays until its tracker is removed, because the exception may have a type or a text that is in this
+//! memory. The other objects of the batch continue at the next `run_pending` where they stopped.
 //!
 //! # Threads
 //! One thread at a time initialises or finalises dylibs (`init_queue.rs`), and may do so again from inside an initialiser. Other
@@ -240,7 +241,7 @@ struct InitGuard<'a> {
     inner: &'a RegistryInner,
     /// `None` after the release.
     token: Option<InitToken>,
-    /// Empty if the guard was locked to finalise.
+    /// Empty if the queue was locked to finalise.
     objects: Vec<(Arc<ObjectRecord>, Pin)>,
     /// Index of the object whose initialiser runs.
     running: Option<usize>,

@@ -99,7 +99,8 @@ struct StubState {
 
 impl LazyReexports {
     /// Makes lazy re-exports with stubs of `stubs` and entries in `memory`. A call that cannot be bound aborts the process. A
-    /// first call runs no initialisers: it knows no registry of them. Those of a [`Jit`](crate::Jit) do.
+    /// first call runs no initialisers, because it knows no registry of them. First calls in a [`Jit`](crate::Jit) run
+    /// them.
     #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn new(memory: Arc<dyn MemoryManager>, stubs: Arc<StubManager>) -> Arc<LazyReexports> {
         LazyReexports::with_handler(memory, stubs, LazyFailureHandler::default())
@@ -213,7 +214,8 @@ impl LazyReexports {
 }
 
 impl LazyTarget for Binding {
-    /// Called for the first call, and for calls that start before it has bound the name. All of them bind to the same function.
+    /// Called for the first call, and for calls that start before the first one has bound the name. All of them bind to
+    /// the same function.
     fn find(&self) -> Result<ExecutorAddr> {
         self.bind().or_else(|error| {
             let (slot, entry) = self.slot();

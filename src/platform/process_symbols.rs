@@ -76,8 +76,8 @@ impl Fallbacks {
         Fallbacks { state: Mutex::new(FallbackState { names, tried: 0, opened: Vec::new() }) }
     }
 
-    /// Calls `search` until it has found everything (`true`), or every library was tried before its last call. `open` opens a
-    /// library and says whether it could.
+    /// Calls `search` until it has found everything (`true`), or until a call that began after every library was tried.
+    /// `open` opens a library and says whether it could.
     fn search(&self, mut search: impl FnMut() -> Result<bool>, open: impl Fn(&str) -> bool) -> Result<()> {
         loop {
             // Read before the search: it misses the symbols of a library that another thread completes meanwhile.

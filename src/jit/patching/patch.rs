@@ -127,8 +127,8 @@ impl Patch {
     ///
     /// # Safety
     /// - Each patchable function that the objects define has the signature and ABI with which callers call it.
-    /// - All objects that were added so far may run, to this patch, to the patched dylib and to the dylibs that it links against:
-    ///   their initialisers in this call, their finalisers and exit handlers when they are removed.
+    /// - All objects that were added so far to this patch, to the patched dylib and to the dylibs that it links against
+    ///   may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
     /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn link(self) -> Result<PreparedPatch> {
         self.patchable.jit.0.check_can_run()?;
@@ -268,8 +268,8 @@ impl PreparedPatch {
         let pin = found.as_ref().and_then(|found| self.patchable.jit.session().pin(found.symbol.as_ref()?));
         let (Some(found), Some(pin)) = (found, pin) else { return Err(removed_by_failed_initializer(dylib, name)) };
         // SAFETY: J1 - the caller promises that `name`, which is at `found.address`, is a function of type `F`. The handle
-        // owns the pin of its tracker, so the code stays in memory as long as the handle. `link` had the promise that it may
-        // run.
+        // owns the pin of its tracker, so the code stays in memory as long as the handle. The caller of `link` promised
+        // that the code may run.
         Ok(unsafe { Function::with_hold(found.address, Some(Arc::new(pin))) })
     }
 

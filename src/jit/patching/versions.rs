@@ -15,8 +15,8 @@
 //! # Store, then retire
 //!
 //! [`Versions::redirect_and_retire`] first stores the new target into every slot, and then removes old versions. No other
-//! method does either. So a thread that loaded an old target did so before the removal, and the pins that the removal finds
-//! cover it.
+//! method redirects or retires. So a thread that loaded an old target did so before the removal, and the pins that the
+//! removal finds cover it.
 //!
 //! # What keeps the target of a stub in memory
 //!
@@ -25,7 +25,7 @@
 //!
 //! When the dylib, a version's dylib or the session is cleared, the targets are final. Then the [`ClearHook`] adds edges
 //! from the stubs to the current versions and gives all trackers to one batch. So a handle to a stub pins the target of the
-//! stub, and rings of versions and stubs are reclaimed as other rings are.
+//! stub, and cycles of versions and stubs are reclaimed as other cycles are.
 //!
 //! An observer may clear the dylib in the middle of a commit or a rollback. Then some stubs already lead to the new targets, so
 //! the edges lead there too ([`State::redirect_targets`]).
@@ -254,7 +254,7 @@ impl Versions {
         // After `attach`, because defined stubs cannot be removed one by one. The new stubs have names that no caller could
         // reach before.
         if let Err(error) = self.define_stubs(jit, &new) {
-            // The drop of the version clears its dylib, which may not clear the other versions.
+            // The drop of the version clears its dylib. That must not clear the other versions.
             code.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
             return Err(error);
         }
@@ -305,7 +305,7 @@ impl Versions {
     }
 
     /// Stores the new targets, then removes the versions that are not needed any more: see the header. `targets` pins the
-    /// versions of the new targets. `edit` enters into the state which versions are current.
+    /// versions of the new targets. `edit` records in the state which versions are current.
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
@@ -396,7 +396,7 @@ impl Versions {
     /// Locks `commit_lock`.
     ///
     /// # Errors
-    /// This thread holds it already. The dylib was cleared.
+    /// This thread holds the lock already, or the dylib was cleared.
     fn lock(&self) -> Result<ReentrantGuard<'_>> {
         let guard = self.commit_lock.lock();
         if guard.is_nested() {
@@ -446,7 +446,7 @@ impl Versions {
     }
 
     pub(super) fn list(&self) -> Vec<PatchVersion> {
-        // Without it, a version that a commit of another thread retires would be missing for a moment.
+        // Without the lock, a version that a commit of another thread retires would be missing for a moment.
         let _guard = self.commit_lock.lock();
         let (mut list, retired) = {
             let state = self.state.lock();

@@ -141,8 +141,8 @@ impl Query {
         Some(Completion { query: self, on_complete })
     }
 
-    /// As [`record`](Self::record), by the thread that still attaches the query: the query cannot be decided by it.
-    /// `None` for an optional symbol that was not found.
+    /// As [`record`](Self::record), for the thread that still attaches the query. The count includes this thread, so
+    /// the call never decides the query. `None` for an optional symbol that was not found.
     pub(crate) fn record_while_attaching(&self, result: Option<(usize, LookupResult)>) {
         let decided = self.count_down(result);
         debug_assert!(decided.is_none(), "the count includes the attaching thread");
@@ -243,7 +243,7 @@ impl Completion {
             }
             OnComplete::Call(body) => {
                 let (outcome, reporter) = (query.take()?, reporter.clone());
-                // Caught here, because another lookup of this thread may run the task.
+                // The task catches its panic, because another lookup of this thread may run the task.
                 Some(Task::call(move || report_panic(&reporter, || body(outcome.map(SmallVec::into_vec)))))
             }
         }

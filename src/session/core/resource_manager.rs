@@ -119,7 +119,7 @@ pub(crate) enum ManagerRank {
 pub(crate) struct RankedManagers(Vec<(ManagerRank, Arc<dyn ResourceManager>)>);
 
 impl RankedManagers {
-    /// Adds a manager, unless it is registered. Two entries of one manager would release it at the wrong time.
+    /// Adds a manager, unless it is registered. With two entries, it would be called at the wrong time.
     pub(crate) fn add(&mut self, rank: ManagerRank, manager: Arc<dyn ResourceManager>) {
         if !self.0.iter().any(|(_, other)| Arc::ptr_eq(other, &manager)) {
             let position = self.0.partition_point(|(other, _)| *other <= rank);

@@ -14,11 +14,12 @@ impl SessionInner {
     pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
         dylib.close();
         let pending = dylib.clear();
-        // Asked of the table: `pending` lacks the trackers that an earlier call removed, or the call around this one if an
-        // observer or a manager makes this call.
+        // Read from the table, because `pending` lacks trackers that an earlier call has removed. It also lacks those
+        // of an outer call, if an observer or a manager that the outer call runs makes this call.
         let is_empty = dylib.inner().state.lock().has_no_tracker();
         if !is_empty {
-            // Before it leaves the other list: at each moment one of the lists has a dylib that is not released.
+            // Listed here before it leaves `dylibs`, so that at each moment one of the two lists has it until it is
+            // released.
             self.list_removed(dylib.inner());
         }
         self.unlist(dylib, is_empty);
@@ -28,7 +29,7 @@ impl SessionInner {
     /// The dylibs, and the removed ones whose resources are not all released. Each once.
     fn unreleased_dylibs(&self) -> Vec<Arc<DylibInner>> {
         let mut dylibs: Vec<_> = self.dylibs.lock().iter().cloned().collect();
-        // After the list of dylibs: a dylib that is removed between the two is in this list before it leaves that one.
+        // Read after `dylibs`: a dylib that is removed meanwhile enters `removed_dylibs` before it leaves `dylibs`.
         let removed: Vec<_> = self.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
         dylibs.extend(removed);
         dylibs.sort_unstable_by_key(|dylib| dylib.id.number());
@@ -43,7 +44,7 @@ impl SessionInner {
         removed.push(Arc::downgrade(dylib));
     }
 
-    /// Removes a dylib from the list. If it `is_empty`, it is kept as a spare for the next dylib.
+    /// Removes a dylib from the list. If `is_empty`, the dylib is kept as a spare for the next one.
     fn unlist(&self, dylib: &JitDylib, is_empty: bool) {
         let mut dylibs = self.dylibs.lock();
         let Some(removed) = dylibs.remove(dylib.inner().id) else { return };

@@ -1,21 +1,26 @@
 //! Reclamation: which thread lets the managers release the resources of removed trackers, and in which order.
 //!
 //! # Who reclaims
-//! The one thread that moved a tracker to Reclaiming reclaims it: the remover, the thread that dropped the last pin, the
-//! background thread of the session, or the caller of [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
-//! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that are reclaimed together (a cycle of dependants, a
-//! dylib) form a batch. Each manager gets all trackers of a batch before the next manager does. So every finaliser has run
-//! before the first byte of the batch is freed.
+//! Exactly one thread moves a tracker to Reclaiming. If nothing holds the tracker when it is removed, the remover does
+//! so and reclaims it. Else the [`ReclaimPolicy`] decides. Under `OnDrop`, the thread that drops the last pin or leaves
+//! the last guard reclaims. Under the other policies that thread queues the tracker. Under `Background`, a thread of
+//! the session reclaims it; under `Explicit`, the caller of
+//! [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) does.
+//!
+//! Trackers that are reclaimed together (a cycle of dependants, a dylib) form a batch. Each manager gets all trackers
+//! of a batch before the next manager does. So every finaliser has run before the first byte of the batch is freed.
 //!
 //! # Steps
 //! 1. Trackers that one call removes wait together for the [guards][`Guard`] that were active when their symbols were
 //!    unpublished (`guards.rs`). They stay in state Guarded meanwhile.
-//! 2. When the last pin that is not [revocable](Pin::into_revocable) is dropped, the managers are asked to release the
-//!    revocable ones ([`ResourceManager::release_pins`]). The thread that dropped that pin asks, because some pins can be
-//!    released by that thread only. A pin that is not released holds the tracker until its maker drops it. The asking thread
-//!    pins the tracker meanwhile, so that the tracker joins the batch.
+//! 2. When only [revocable](Pin::into_revocable) pins hold a tracker, the managers are asked to release them
+//!    ([`ResourceManager::release_pins`]). If this is so when the tracker is removed, the remover asks. Later, under
+//!    `OnDrop` the thread that dropped the last other pin or left the last guard asks. Under the other policies the
+//!    thread that reclaims asks. Some pins can be released by one thread only. A pin that is not released holds the
+//!    tracker until its maker drops it. The asking thread pins the tracker meanwhile, so that the tracker joins the
+//!    batch.
 //! 3. The batch is sorted: a tracker comes before those that it refers to.
-//! 4. The managers release the resources, in reverse order of registration.
+//! 4. The managers release the resources, those of a higher rank first, and the newest first within a rank.
 //! 5. The pins that the batch held are dropped. Trackers that become free by that form the next batch, which is sorted too.
 //!
 //! [`Guard`]: crate::session::Guard
@@ -266,8 +271,8 @@ pub(crate) fn claim(
         free.extend(found.free);
         revocable.extend(found.revocable);
     }
-    // Pinned meanwhile, so that this thread gets what the released pins made free. A tracker that is being reclaimed needs no
-    // request.
+    // The trackers are pinned meanwhile, so that this thread gets what the released pins made free. A tracker that is
+    // being reclaimed needs no request.
     let pinned: Vec<_> = revocable.into_iter().filter(|core| session.pins.pin_until_reclaimed(core).is_ok()).collect();
     pinned.iter().for_each(release_revocable_pins);
     for core in pinned {

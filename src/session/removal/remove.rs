@@ -95,7 +95,7 @@ impl ResourceTracker {
             Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
             _ => {}
         }
-        // A retired tracker gets no new dependant. Its dependants may, until they are retired too.
+        // A retired tracker gets no new dependant. Its dependants may get new ones, until they are retired too.
         let session = &core.dylib().session;
         loop {
             let closure = session.pins.lock().transitive_dependents(core);
@@ -180,7 +180,7 @@ impl JitDylib {
 pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
     let core = tracker.core();
     reclaim::force_reclaim(core);
-    // Asked for afterwards: before, a transfer may come in between.
+    // Checked after `force_reclaim`: after an earlier check, another thread could still transfer the tracker.
     if core.state.is_merged() {
         return Err(core.defunct());
     }
@@ -197,7 +197,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Retires the live ones among trackers of one dylib, under its lock.
+    /// Retires those of the trackers that are live, under the lock of their dylib.
     fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         let mut state = dylib.state.lock();
         self.retire_in(&mut state, cores);
@@ -223,7 +223,8 @@ impl Batch {
         }
     }
 
-    /// Fails what waits for the removed symbols, and reclaims what nothing holds. Returns the errors of managers, joined.
+    /// Fails the queries that wait for the removed symbols, and reclaims what nothing holds. Returns the errors of
+    /// managers, joined.
     fn finish(&mut self, session: &Arc<SessionInner>) -> Result<()> {
         for (unpublished, core) in std::mem::take(&mut self.unpublished) {
             unpublished.fail_waiters(core.dylib(), || core.defunct());

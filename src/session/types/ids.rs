@@ -9,7 +9,7 @@ use crate::sync::{MappedU64, Ordering, per_process};
 pub(crate) struct DylibId(u64);
 
 per_process! {
-    /// Loom does not see it. Each execution of a model has the same ids.
+    /// Loom does not explore this counter. It starts at zero in each execution of a model.
     static NEXT_DYLIB: MappedU64 = MappedU64::new(0);
 }
 

@@ -1,4 +1,5 @@
-//! Clears of a patched dylib, or of the dylib of a version: what is removed with it. The head of `versions.rs` says why.
+//! The [`ClearHook`] of [`Versions`]: what is removed with a patched dylib, or with the dylib of a version, when it is
+//! cleared. The head of `versions.rs` says why.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +8,12 @@ use crate::session::{ClearHook, JitDylib, ResourceTracker};
 
 impl ClearHook for Versions {
     fn trackers_to_remove(&self, dylib: &JitDylib) -> Option<Vec<ResourceTracker>> {
-        // Nested if an observer that was called for a redirect clears the dylib.
+        // The lock is nested if an observer that was called for a redirect clears the dylib.
         let _guard = self.commit_lock.lock();
         let state = {
             let mut state = self.state.lock();
-            // A version whose commit failed, or that was retired, while this thread waited for the lock.
+            // The dylib of a version whose commit failed, or that was retired, while this thread waited for the lock.
+            // Its clear removes nothing else.
             if *dylib != self.dylib && !state.live.values().any(|version| version.code.dylib == *dylib) {
                 return None;
             }
