@@ -25,7 +25,10 @@ impl RegisteredSessions {
         if let Err(first) = self.first.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed)
             && first != number
         {
-            self.others.lock().push(number);
+            let mut others = self.others.lock();
+            if !others.contains(&number) {
+                others.push(number);
+            }
         }
     }
 

@@ -279,8 +279,11 @@ impl<'a> InitGuard<'a> {
         for (index, (record, _)) in self.objects.iter().enumerate() {
             let called_count = {
                 let mut state = record.state.lock();
-                if state.phase == Phase::Waiting {
-                    *state = InitState { phase: Phase::Begun, batch, called_count: 0 };
+                match state.phase {
+                    Phase::Waiting => *state = InitState { phase: Phase::Begun, batch, called_count: 0 },
+                    Phase::Begun => {}
+                    // A deferred object was finalised meanwhile, because the process exits.
+                    Phase::Finalized | Phase::Failed => continue,
                 }
                 state.called_count
             };
@@ -412,13 +415,19 @@ impl RegistryInner {
         let pinned = self.pin_begun(|record| record.dylib == dylib);
         let records: Vec<_> = pinned.iter().map(|(record, _)| record.clone()).collect();
         let count = self.finalize(&records);
+        let mut waiting = FxHashMap::default();
         for record in records {
             // The next initialisation registers these handlers again, and the C library must not have them twice.
             record.exit_scope.deregister_at_libc();
             if record.change(Phase::Finalized, Phase::Waiting) {
-                self.begun.lock().remove(&(Arc::as_ptr(&record) as usize));
-                self.queue.push(record);
+                waiting.insert(Arc::as_ptr(&record) as usize, record);
             }
+        }
+        // A deferred object is in the queue already.
+        self.queue.remove(|record| waiting.contains_key(&(Arc::as_ptr(record) as usize)));
+        for (address, record) in waiting {
+            self.begun.lock().remove(&address);
+            self.queue.push(record);
         }
         // An object whose tracker was removed meanwhile is reclaimed here, which also removes it from the queue.
         drop(pinned);

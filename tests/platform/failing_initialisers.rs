@@ -55,17 +55,41 @@ fn a_failing_initialiser_rolls_its_module_back() {
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
+/// An object whose initialisers record `base + 1` early and `base + 2` late, and whose finaliser records `base + 9`.
+fn other(base: i64) -> Option<Vec<u8>> {
+    c(&format!(
+        "extern void record(long);
+         __attribute__((constructor(150))) static void early(void) {{ record({base} + 1); }}
+         __attribute__((constructor)) static void late(void) {{ record({base} + 2); }}
+         __attribute__((destructor)) static void gone(void) {{ record({base} + 9); }}
+         long other{base}(void) {{ return {base}; }}"
+    ))
+}
+
+/// The object was in the queue twice, and each of its initialisers ran twice.
+#[test]
+fn an_object_that_was_interrupted_and_deinitialised_is_initialised_once() {
+    let (Some(failing), Some(interrupted)) = (cpp(FAILING), other(200)) else { return };
+    let jit = failing_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    assert_eq!(initialize(&jit, jit.main_dylib()), 0);
+    for (name, object) in [("failing.o", &failing), ("interrupted.o", &interrupted)] {
+        jit.add_object(&tracker, name, &object[..]).unwrap();
+    }
+    // SAFETY: the objects are the test's own.
+    let caught = catch_unwind(AssertUnwindSafe(|| unsafe { jit.initialize(jit.main_dylib()) }));
+    assert!(caught.is_err());
+    assert_eq!(take(), [201, 1, 2, 3, -2, -1]);
+    deinitialize(&jit, jit.main_dylib()).unwrap();
+    assert_eq!(take(), [209]);
+    assert_eq!(initialize(&jit, jit.main_dylib()), 2);
+    assert_eq!(take(), [201, 202]);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [209]);
+}
+
 #[test]
 fn other_objects_of_the_same_opening_continue_where_they_stopped() {
-    let other = |base: i64| {
-        c(&format!(
-            "extern void record(long);
-             __attribute__((constructor(150))) static void early(void) {{ record({base} + 1); }}
-             __attribute__((constructor)) static void late(void) {{ record({base} + 2); }}
-             __attribute__((destructor)) static void gone(void) {{ record({base} + 9); }}
-             long other{base}(void) {{ return {base}; }}"
-        ))
-    };
     let (Some(failing), Some(a), Some(b)) = (cpp(FAILING), other(100), other(200)) else { return };
     let jit = failing_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();

@@ -9,7 +9,7 @@
 //! | Guarded | `leave_guarded`: no guard blocks it | Retired, or Reclaiming if nothing pins it | the remover, or the thread that left the last guard |
 //! | Retired | the last pin is dropped (`unpin_handle`), or the pin graph finds a free cycle (`claim_unpinned`) | Reclaiming | the thread that dropped it |
 //! | Live, Guarded, Retired | `force_reclaim`, in spite of pins and guards | Reclaiming | a remover whose caller promises that it is safe |
-//! | Reclaiming | the managers have released the resources | Reclaimed | the same thread |
+//! | Reclaiming | the managers have released the resources | Reclaimed | the same thread, or the one that reclaims for it (`ReclaimPolicy`) |
 //!
 //! In the state Guarded, pins may be dropped, and no thread reclaims the tracker. The remover uses it until it has read the
 //! execution guards (`guards.rs`).
