@@ -70,6 +70,7 @@ fn an_interface_is_read_without_the_ends_of_section_names() {
 
 #[test]
 fn the_variables_of_a_patch_are_read_without_the_ends_of_section_names() {
+    own_process!();
     let object = with_shared_name(ALLOC | WRITE, SECTIONS);
     let jit = Jit::new().unwrap();
     let patchable = jit.patchable(jit.main_dylib(), &["test"]).unwrap();

@@ -69,6 +69,7 @@ fn assert_never_runs<T>(called: Result<T, Error>) {
 
 #[test]
 fn a_call_that_would_run_code_in_offline_memory_is_an_error() {
+    own_process!();
     let Some(object) = c("int test(void) { return 1; } int main(void) { return 2; }") else { return };
     let memory = Arc::new(OfflineMemory::new(ExecutorAddr::new(0x1_0000)));
     let jit = Jit::builder().memory_manager(memory).build().unwrap();

@@ -18,6 +18,7 @@ fn assert_foreign<T>(outcome: Result<T, Error>) {
 
 #[test]
 fn every_method_refuses_a_tracker_or_a_dylib_of_another_session() {
+    own_process!();
     let Some(object) = c("int answer(void) { return 42; }") else { return };
     let (own, other) = (new_jit(), new_jit());
     let (dylib, tracker) = (other.main_dylib(), other.main_dylib().create_tracker().unwrap());
