@@ -7,6 +7,7 @@ use jittison::Jit;
 use jittison::link::ObjectInterface;
 
 use crate::debug_info_size::collected;
+use crate::support::own_process;
 
 const SECTIONS: usize = 60_000;
 const NAME_BYTES: usize = 64 << 20;
