@@ -3,7 +3,7 @@
 //! `crates/differential` draws the programs. It also has a command that compares more of them and shows each one.
 
 use std::path::Path;
-use std::{fs, thread};
+use std::thread;
 
 use jittison_differential::{Options, run};
 use jittison_test_tools::{require, rounds};
@@ -18,17 +18,15 @@ fn small_programs_answer_as_linked_natively() {
     if TOOLS.iter().any(|tool| require(tool).is_none()) {
         return;
     }
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("differential");
     let options = Options {
         seed: 1,
         count: rounds(PROGRAMS) as u64,
         threads: thread::available_parallelism().map_or(1, usize::from),
         jittison: env!("CARGO_BIN_EXE_jittison").into(),
-        directory: directory.clone(),
+        directory: Path::new(env!("CARGO_TARGET_TMPDIR")).join("differential"),
         minimize_max: 3,
     };
     let report = run(&options).expect("the tools run");
-    let _ = fs::remove_dir_all(directory);
     if let Some(faults) = report.faults() {
         panic!("\n{faults}");
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::extra::Extra;
-use crate::program::{Action, Binding, Definition, Kind, Object, Place, Reference, Via};
+use crate::program::{Action, Binding, Definition, Kind, Object, Place, Reference, Via, Writer};
 
 pub fn write(object: &Object) -> String {
     let mut writer = Assembly { object, code: String::new(), rest: String::new(), labels: 0 };
@@ -262,7 +262,9 @@ impl Assembly<'_> {
                 );
             }
             Extra::Element { set, value, is_retained } => {
-                let flags = if *is_retained { "awR" } else { "aw" };
+                // LLVM's assembler refuses both kinds in one file.
+                let is_retained = *is_retained && self.object.writer == Writer::Gas;
+                let flags = if is_retained { "awR" } else { "aw" };
                 let _ = writeln!(self.rest, ".section {set},\"{flags}\",@progbits\n.balign 4\n.long {value:#x}");
             }
             Extra::Walk { set, is_weak, is_hidden } => self.walk(set, *is_weak, *is_hidden),
@@ -341,6 +343,9 @@ fn direct(reference: &Reference) -> Option<String> {
     let name = reference.name;
     Some(match (reference.via, reference.action) {
         (Via::Plt32 | Via::Direct, Action::Call) => format!("call {name}@PLT\n"),
+        (Via::PltOff64, Action::Call) => {
+            format!("movabs ${name}@PLTOFF,%rax\nlea _GLOBAL_OFFSET_TABLE_(%rip),%rcx\nadd %rcx,%rax\ncall *%rax\n")
+        }
         (Via::Pc32, Action::Call) => format!(".byte 0xe8\n.long {name}-.-4\n"),
         (Via::GotX, Action::Call) => format!("call *{name}@GOTPCREL(%rip)\n"),
         (Via::Pc32, Action::Load) => format!("mov {name}(%rip),%eax\n"),

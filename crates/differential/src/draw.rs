@@ -52,6 +52,11 @@ pub fn draw(seed: u64) -> Program {
     program
 }
 
+/// Whether the C library defines a name of [`NAMES`], too.
+pub fn is_in_libc(name: &str) -> bool {
+    name.len() > 2 && NAMES.iter().any(|(other, _)| *other == name)
+}
+
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.usize(0..list.len())]
 }
@@ -78,10 +83,10 @@ fn object(rng: &mut Rng, id: usize, is_pie: bool, is_cpp: bool) -> Object {
 fn writer(rng: &mut Rng, is_pie: bool, is_cpp: bool) -> Writer {
     let start = if is_cpp { 40 } else { 0 };
     match rng.u32(start..100) {
-        0..55 => Writer::Gas,
-        55..65 => Writer::LlvmMc,
+        0..60 => Writer::Gas,
+        60..66 => Writer::LlvmMc,
         kind => {
-            let is_gcc = kind < 85;
+            let is_gcc = kind < 88;
             let model =
                 if is_pie { pick(rng, &["-fPIC", "-fPIE"]) } else { pick(rng, &["-fPIC", "-fPIE", "-fno-pic"]) };
             let mut flags = vec![pick(rng, &["-O0", "-O2"]), model];
@@ -242,10 +247,10 @@ fn make_possible(definition: &mut Definition, object: &Object) {
     }
     if object.is_c() {
         definition.binding = match definition.binding {
-            GroupGlobal | GroupWeak | LinkOnce => Weak,
-            Common if kind == Kind::ThreadLocal => Weak,
             Local if definition.is_indirect => Local,
             _ if definition.is_indirect => Global,
+            GroupGlobal | GroupWeak | LinkOnce => Weak,
+            Common if kind == Kind::ThreadLocal => Weak,
             other => other,
         };
         definition.is_untyped = false;
@@ -285,7 +290,7 @@ fn use_name(rng: &mut Rng, objects: &mut [Object], name: &'static str, kind: Kin
         .iter()
         .all(|definition| !matches!(definition.place, Place::ReadOnly | Place::Note | Place::Mergeable | Place::RelRo));
     let is_defined = definitions.iter().any(|definition| definition.binding != Binding::Local);
-    let is_in_libc = name.len() > 2;
+    let is_in_libc = is_in_libc(name);
     let is_aligned = is_defined && are_aligned(&definitions);
     let visibilities = if rng.bool() { 0 } else { 20 };
     let is_often_weak = rng.u32(0..100) < 25 || !(is_defined || is_in_libc);
@@ -312,8 +317,11 @@ fn use_name(rng: &mut Rng, objects: &mut [Object], name: &'static str, kind: Kin
         for _ in 0..rng.usize(1..=3) {
             let via = if is_folded { Via::Pointer } else { via(rng, object, kind, is_pie, own.is_some()) };
             let mut action = action(rng, kind, via, is_writable);
-            if action == Action::Address && is_aligned && kind != Kind::ThreadLocal && rng.bool() {
+            if action == Action::Address && is_aligned && kind == Kind::Data && !is_in_libc && rng.bool() {
                 action = Action::Alignment;
+            }
+            if action == Action::LoadSecond && is_in_libc {
+                action = Action::Load; // the variable of the C library has one word
             }
             let reference = Reference { name, kind, via, action };
             if !object.references.contains(&reference) {
@@ -419,8 +427,11 @@ fn add_inline(rng: &mut Rng, objects: &mut [Object]) {
 }
 
 fn add_lists(rng: &mut Rng, objects: &mut [Object]) {
-    let lists = [List::Init, List::Init, List::Fini, List::Fini, List::Ctors, List::Dtors, List::Preinit];
-    let allowed = pick_several(rng, &lists, 3);
+    // LLVM's linker ignores the lists of old compilers.
+    let old = [List::Init, List::Fini, List::Ctors, List::Dtors];
+    let new = [List::Init, List::Init, List::Fini, List::Fini, List::Preinit];
+    let lists = if rng.u32(0..100) < 15 { &old[..] } else { &new[..] };
+    let allowed = pick_several(rng, lists, 3);
     let has_group = rng.u32(0..100) < 25;
     for (id, object) in objects.iter_mut().enumerate() {
         for index in 0..rng.u32(0..=3) {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use crate::features::{Feature, features, names_that_differ};
 use crate::outcome::{Answer, Difference};
 use crate::program::Program;
+use crate::tools::Status;
 
 pub struct Expected(Vec<Entry>);
 
@@ -41,13 +42,18 @@ impl Entry {
     }
 }
 
+fn has_ended(answer: &Answer) -> bool {
+    matches!(answer, Answer::Ran { status: Status::Exit(_), .. })
+}
+
 /// The features of each name that a difference concerns.
 pub fn concerned(program: &Program, difference: &Difference) -> Vec<BTreeSet<Feature>> {
     let output = |answer: &Answer| match answer {
         Answer::Ran { stdout, .. } => stdout.clone(),
         Answer::Refused { .. } => String::new(),
     };
-    match names_that_differ(&output(&difference.native), &output(&difference.ours)) {
+    let found = names_that_differ(&output(&difference.native), &output(&difference.ours));
+    match found.filter(|_| has_ended(&difference.ours)) {
         Some(names) => names.iter().map(|name| features(program, Some(name))).collect(),
         None => crate::features::names(program).iter().map(|name| features(program, Some(name))).collect(),
     }

@@ -3,8 +3,9 @@
 //!
 //! An output line has the form `<object> <name> …`, so a line that differs leads to the features that may be the cause.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::draw;
 use crate::extra::{Extra, Inline};
 use crate::program::{Binding, Definition, Import, Object, Program, Reference, Visibility, Writer};
 
@@ -84,9 +85,6 @@ fn of_definition(features: &mut BTreeSet<Feature>, definition: &Definition) {
     if definition.is_untyped {
         features.insert("type=untyped".to_string());
     }
-    if definition.name.len() > 2 {
-        features.insert("name=libc".to_string());
-    }
 }
 
 fn of_import(features: &mut BTreeSet<Feature>, import: &Import) {
@@ -139,6 +137,9 @@ fn of_object(features: &mut BTreeSet<Feature>, object: &Object) {
 /// Features of several objects together.
 fn of_several(features: &mut BTreeSet<Feature>, program: &Program, name: Option<&str>) {
     let Some(name) = name else { return };
+    if draw::is_in_libc(name) {
+        features.insert("name=libc".to_string());
+    }
     let definitions = program.objects.iter().filter_map(|object| object.defines(name));
     let global: Vec<Binding> =
         definitions.map(|definition| definition.binding).filter(|b| *b != Binding::Local).collect();
@@ -161,14 +162,34 @@ fn of_several(features: &mut BTreeSet<Feature>, program: &Program, name: Option<
     }
 }
 
-/// The names whose lines differ between two outputs. `None` if the outputs do not lead to names, as after a crash.
+/// The names whose lines differ between two outputs. `None` if the outputs do not lead to names: they are the same, or
+/// differ in which objects are linked.
 pub fn names_that_differ(native: &str, ours: &str) -> Option<BTreeSet<String>> {
-    let (native, ours): (Vec<&str>, Vec<&str>) = (native.lines().collect(), ours.lines().collect());
-    if native.len() != ours.len() {
-        return None;
+    let (native, ours) = (lines_by_name(native), lines_by_name(ours));
+    let all = native.keys().chain(ours.keys());
+    let names: BTreeSet<String> =
+        all.filter(|name| native.get(*name) != ours.get(*name)).map(|name| name.to_string()).collect();
+    (!names.is_empty() && !names.contains("linked")).then_some(names)
+}
+
+fn lines_by_name(output: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in output.lines() {
+        lines.entry(line.split(' ').nth(1).unwrap_or_default()).or_default().push(line);
     }
-    let lines = native.iter().zip(&ours).filter(|(native, ours)| native != ours);
-    let name = |line: &str| line.split(' ').nth(1).map(str::to_string);
-    let names: Option<BTreeSet<String>> = lines.flat_map(|(native, ours)| [name(native), name(ours)]).collect();
-    names.filter(|names| !names.is_empty())
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_differs_leads_to_its_name() {
+        let native = "0 f0 Pc32 Call = 0x1\n1 d0 Pc32 Load = 0x2\n";
+        let ours = "0 f0 Pc32 Call = 0x1\n1 d0 Pc32 Load = 0x3\n";
+        assert_eq!(names_that_differ(native, ours), Some(BTreeSet::from(["d0".to_string()])));
+        assert_eq!(names_that_differ(native, native), None);
+        assert_eq!(names_that_differ("0 linked = no\n", ""), None);
+    }
 }

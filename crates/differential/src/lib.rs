@@ -13,7 +13,7 @@
 //! | `run.rs`, `report.rs` | many programs, and their results as Markdown |
 //!
 //! GNU ld gives the native answer. If `jittison` differs, LLVM's linker and the other kind of executable are asked too: if
-//! they differ from each other, the program has no native answer. A refusal by `jittison` is counted by its cause. An answer
+//! they differ from each other, the program has no single native answer. A refusal by `jittison` is counted by its cause. An answer
 //! that differs, a crash and a program that does not end are *wrong*.
 //!
 //! Programs print values and which addresses are equal, never an address. The same seed gives the same program.

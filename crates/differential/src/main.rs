@@ -58,7 +58,7 @@ fn compare(arguments: &Arguments) -> Result<ExitCode, String> {
             jittison.display()
         ));
     }
-    let directory = here.with_file_name("differential").join(std::process::id().to_string());
+    let directory = here.with_file_name("differential");
     let options = Options {
         seed: arguments.seed,
         count: arguments.count,
@@ -72,7 +72,6 @@ fn compare(arguments: &Arguments) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let report = run(&options)?;
-    let _ = fs::remove_dir_all(&options.directory);
     if let Some(path) = &arguments.report {
         fs::write(path, report.markdown()).map_err(|problem| format!("{}: {problem}", path.display()))?;
     }

@@ -22,10 +22,16 @@ pub enum Answer {
 pub enum Outcome {
     /// The same output and the same status.
     Agree,
+    /// Not the answer of GNU ld, but that of another native linker, or of the other kind of executable.
+    AsOther,
     /// Both refuse.
     BothRefuse,
-    /// The native linkers differ from each other.
-    Undefined,
+    /// The native linkers differ from each other, or the program crashes natively.
+    Undefined {
+        reason: String,
+        /// Each with the name of its linker.
+        answers: Vec<(String, Answer)>,
+    },
     /// `jittison` refuses what the native linkers accept.
     Refused {
         cause: String,
@@ -69,37 +75,59 @@ pub fn compare(tools: &Tools, program: &Program, directory: &Path) -> Result<Out
     if is_same(&native, &ours) {
         return Ok(agreement(&native));
     }
-    // Further native answers, for a program that they do not agree on.
+    if let Answer::Ran { status: Status::Signal(signal), .. } = native {
+        let reason = format!("it crashes natively with signal {signal}");
+        return Ok(Outcome::Undefined { reason, answers: vec![("ld".into(), native), ("jittison".into(), ours)] });
+    }
+    // Further native answers, for a program that the linkers do not agree on.
+    let mut others = Vec::new();
     for (linker, is_pie) in
         [(Linker::Lld, program.is_pie), (Linker::Ld, !program.is_pie), (Linker::Lld, !program.is_pie)]
     {
-        if !tools.has(linker) || is_pie && program.needs_fixed_addresses() {
-            continue;
-        }
-        let other = native_answer(linker, is_pie)?;
-        // An object may be unfit for the other kind of executable.
-        if is_pie != program.is_pie && matches!(other, Answer::Refused { .. }) {
-            continue;
-        }
-        if !is_same(&native, &other) {
-            return Ok(Outcome::Undefined);
+        if tools.has(linker) && !(is_pie && program.needs_fixed_addresses()) {
+            let kind = if is_pie == program.is_pie { "same" } else { "other" };
+            others.push((format!("{linker:?}, {kind} kind"), native_answer(linker, is_pie)?));
+            let outcome = disagreement(&native, &ours, &others);
+            if matches!(outcome, Outcome::AsOther | Outcome::Undefined { .. }) {
+                return Ok(outcome);
+            }
         }
     }
-    Ok(disagreement(native, ours))
+    Ok(disagreement(&native, &ours, &others))
+}
+
+/// The outcome if `ours` is not what GNU ld answers. `others` are further native answers, with the names of their linkers.
+/// Refusals and crashes of other linkers say nothing.
+fn disagreement(native: &Answer, ours: &Answer, others: &[(String, Answer)]) -> Outcome {
+    let is_valid = |answer: &Answer| matches!(answer, Answer::Ran { status: Status::Exit(_), .. });
+    if is_valid(ours) && others.iter().any(|(_, other)| is_same(other, ours)) {
+        return Outcome::AsOther;
+    }
+    let dissenter = others.iter().find(|(_, other)| is_valid(other) && !is_same(other, native));
+    if let Some((linker, other)) = dissenter {
+        let reason = format!("ld: {}; {linker}: {}", short(native), short(other));
+        let named = |linker: &str, answer: &Answer| vec![(linker.to_string(), answer.clone())];
+        let answers = [named("ld", native), others.to_vec(), named("jittison", ours)].concat();
+        return Outcome::Undefined { reason, answers };
+    }
+    match (native, ours) {
+        (Answer::Ran { .. }, Answer::Refused { message }) => Outcome::Refused { cause: cause(message) },
+        (Answer::Refused { message }, Answer::Ran { .. }) => Outcome::AcceptedMore { cause: cause(message) },
+        _ => Outcome::Wrong(Difference { native: native.clone(), ours: ours.clone() }),
+    }
+}
+
+fn short(answer: &Answer) -> String {
+    match answer {
+        Answer::Refused { message } => cause(message),
+        Answer::Ran { status, .. } => format!("{status:?}").replace(|c: char| c.is_ascii_digit(), ""),
+    }
 }
 
 fn agreement(answer: &Answer) -> Outcome {
     match answer {
         Answer::Refused { .. } => Outcome::BothRefuse,
         Answer::Ran { .. } => Outcome::Agree,
-    }
-}
-
-fn disagreement(native: Answer, ours: Answer) -> Outcome {
-    match (&native, &ours) {
-        (Answer::Ran { .. }, Answer::Refused { message }) => Outcome::Refused { cause: cause(message) },
-        (Answer::Refused { message }, Answer::Ran { .. }) => Outcome::AcceptedMore { cause: cause(message) },
-        _ => Outcome::Wrong(Difference { native, ours }),
     }
 }
 

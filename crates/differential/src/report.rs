@@ -14,6 +14,7 @@ pub struct Report {
     totals: BTreeMap<&'static str, usize>,
     refusals: BTreeMap<String, Examples>,
     accepted: BTreeMap<String, Examples>,
+    undefined: BTreeMap<String, Examples>,
     expected: BTreeMap<String, Examples>,
     pairs: BTreeMap<(Feature, Feature), Counts>,
     /// Programs whose objects could not be built: a fault of the generator.
@@ -47,6 +48,7 @@ struct Examples {
 struct Counts(BTreeMap<&'static str, usize>);
 
 const AGREE: &str = "agree";
+const AS_OTHER: &str = "agree with another native linker";
 const BOTH_REFUSE: &str = "both refuse";
 const UNDEFINED: &str = "native linkers differ";
 const REFUSED: &str = "refused";
@@ -91,8 +93,12 @@ impl Report {
         let mut sets: Vec<_> = names(program).iter().map(|name| features(program, Some(name))).collect();
         let word = match outcome {
             Outcome::Agree => AGREE,
+            Outcome::AsOther => AS_OTHER,
             Outcome::BothRefuse => BOTH_REFUSE,
-            Outcome::Undefined => UNDEFINED,
+            Outcome::Undefined { reason, .. } => {
+                self.undefined.entry(reason.clone()).or_default().add(*seed);
+                UNDEFINED
+            }
             Outcome::Refused { cause } => {
                 self.refusals.entry(cause.clone()).or_default().add(*seed);
                 REFUSED
@@ -139,7 +145,7 @@ impl Report {
 
     /// Programs with the same answer, or refused by both.
     pub fn agreed(&self) -> usize {
-        [AGREE, BOTH_REFUSE].iter().filter_map(|word| self.totals.get(word)).sum()
+        [AGREE, AS_OTHER, BOTH_REFUSE].iter().filter_map(|word| self.totals.get(word)).sum()
     }
 
     /// The results without the tables of pairs.
@@ -150,6 +156,7 @@ impl Report {
         }
         list(&mut text, "Refused by jittison only", &self.refusals);
         list(&mut text, "Accepted by jittison only, with the native error", &self.accepted);
+        list(&mut text, "Without one native answer", &self.undefined);
         list(&mut text, "Wrong as expected", &self.expected);
         for (seed, problem) in self.unbuilt.iter().take(5) {
             let _ = writeln!(text, "\nNot built, seed {seed}:\n```\n{problem}\n```");
@@ -170,7 +177,7 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = self.summary();
         text += "\n## Pairs of constructs of one name\n\nThe number of names for which the answers are the same; then r: refused, \
-                 m: accepted more, u: native linkers differ, b: both refuse, e: wrong as expected, W: wrong.\n";
+                 m: accepted more, u: native linkers differ, o: as another native linker, b: both refuse, e: wrong as expected, W: wrong.\n";
         for (rows, columns) in TABLES {
             self.table(&mut text, rows, columns);
         }
@@ -218,8 +225,15 @@ impl Examples {
 impl Counts {
     fn cell(&self) -> String {
         let mut cell = self.0.get(AGREE).copied().unwrap_or_default().to_string();
-        let letters =
-            [(REFUSED, "r"), (ACCEPTED, "m"), (UNDEFINED, "u"), (BOTH_REFUSE, "b"), (EXPECTED, "e"), (WRONG, "W")];
+        let letters = [
+            (REFUSED, "r"),
+            (ACCEPTED, "m"),
+            (UNDEFINED, "u"),
+            (AS_OTHER, "o"),
+            (BOTH_REFUSE, "b"),
+            (EXPECTED, "e"),
+            (WRONG, "W"),
+        ];
         for (word, letter) in letters {
             if let Some(count) = self.0.get(word) {
                 let _ = write!(cell, " {letter}{count}");
@@ -267,6 +281,11 @@ pub fn describe(program: &Program, outcome: &Outcome) -> String {
         Outcome::Wrong(difference) => {
             let (native, ours) = (answer(&difference.native), answer(&difference.ours));
             let _ = writeln!(text, "\nNative:\n```\n{native}\n```\nOurs:\n```\n{ours}\n```");
+        }
+        Outcome::Undefined { answers, .. } => {
+            for (linker, found) in answers {
+                let _ = writeln!(text, "\n{linker}:\n```\n{}\n```", answer(found));
+            }
         }
         other => {
             let _ = writeln!(text, "\n{other:?}");

@@ -23,7 +23,7 @@ pub struct Options {
     pub threads: usize,
     /// The program `jittison`.
     pub jittison: PathBuf,
-    /// Objects and programs are built here.
+    /// Objects and programs are built here. A cache of compiled objects stays.
     pub directory: PathBuf,
     /// At most this many wrong programs are minimized.
     pub minimize_max: usize,
@@ -41,22 +41,24 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let expected = Expected::read(include_str!("expected.txt"))?;
     let tools = Tools::new(&options.jittison, &options.directory)?;
     let mut report = Report::default();
-    for compared in compare_all(&tools, options) {
+    let work = options.directory.join(std::process::id().to_string());
+    for compared in compare_all(&tools, options, &work) {
         report.add(&compared, &expected);
     }
-    minimize_wrong(&tools, options, &mut report);
+    minimize_wrong(&tools, options, &work, &mut report);
+    let _ = fs::remove_dir_all(&work);
     Ok(report)
 }
 
 /// Compares all programs. The order is that of the seeds, whatever thread took which.
-fn compare_all(tools: &Tools, options: &Options) -> Vec<Compared> {
+fn compare_all(tools: &Tools, options: &Options, work: &Path) -> Vec<Compared> {
     let next = AtomicU64::new(options.seed);
     let results = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for worker in 0..options.threads.max(1) {
             let (next, results) = (&next, &results);
             scope.spawn(move || {
-                let directory = options.directory.join(format!("worker{worker}"));
+                let directory = work.join(format!("worker{worker}"));
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= options.seed + options.count {
@@ -66,7 +68,6 @@ fn compare_all(tools: &Tools, options: &Options) -> Vec<Compared> {
                     let outcome = compare(tools, &program, &directory);
                     results.lock().expect("no thread panics").push(Compared { seed, program, outcome });
                 }
-                let _ = fs::remove_dir_all(&directory);
             });
         }
     });
@@ -77,8 +78,8 @@ fn compare_all(tools: &Tools, options: &Options) -> Vec<Compared> {
 
 /// Minimizes unexpected wrong programs in the order of their seeds. One that has all features of a minimized program belongs
 /// to the class of that program.
-fn minimize_wrong(tools: &Tools, options: &Options, report: &mut Report) {
-    let directory = options.directory.join("minimize");
+fn minimize_wrong(tools: &Tools, options: &Options, work: &Path, report: &mut Report) {
+    let directory = work.join("minimize");
     for (seed, program) in std::mem::take(&mut report.unexpected) {
         report.wrong_seeds.push(seed);
         let Some(Outcome::Wrong(difference)) = compare(tools, &program, &directory).ok() else {
@@ -98,7 +99,6 @@ fn minimize_wrong(tools: &Tools, options: &Options, report: &mut Report) {
         let smallest = minimize(tools, &program, &directory);
         report.classes.push(class_of(tools, seed, smallest, &directory));
     }
-    let _ = fs::remove_dir_all(&directory);
 }
 
 fn class_of(tools: &Tools, seed: u64, program: Program, directory: &Path) -> WrongClass {
@@ -107,7 +107,7 @@ fn class_of(tools: &Tools, seed: u64, program: Program, directory: &Path) -> Wro
         Ok(Outcome::Wrong(difference)) => concerned(&program, difference).into_iter().next().unwrap_or_default(),
         _ => BTreeSet::new(),
     };
-    let outcome = outcome.unwrap_or(Outcome::Undefined);
+    let outcome = outcome.unwrap_or(Outcome::Agree);
     WrongClass { seeds: vec![seed], program, outcome, features: without_circumstances(features) }
 }
 

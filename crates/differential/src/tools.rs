@@ -20,7 +20,7 @@ pub struct Tools {
     lld: Option<PathBuf>,
     /// The arguments for executables with fixed addresses, and for position-independent ones: of C, then of C++.
     commands: [[LinkCommand; 2]; 2],
-    /// Compiled C, by the hash of source and flags.
+    /// Compiled objects, by the hash of source and flags.
     cache: PathBuf,
     time_limit: Duration,
 }
@@ -60,7 +60,7 @@ struct LinkCommand {
 }
 
 impl Tools {
-    /// Finds the tools. `directory` holds the cache; it may be kept for later runs.
+    /// Finds the tools. `directory` gets a cache of compiled objects, which later runs use again.
     pub fn new(jittison: &Path, directory: &Path) -> Result<Tools, String> {
         let cache = directory.join("compiled");
         fs::create_dir_all(&cache).map_err(|problem| format!("{}: {problem}", cache.display()))?;
@@ -87,7 +87,8 @@ impl Tools {
                 (*compiler, [&["-w", "-c"], &flags[..]].concat(), extension)
             }
         };
-        let is_cached = matches!(writer, Writer::C { .. });
+        // GNU as is as fast as the cache.
+        let is_cached = *writer != Writer::Gas;
         let mut hasher = DefaultHasher::new();
         (tool, &flags, source).hash(&mut hasher);
         let cached = self.cache.join(format!("{:016x}.o", hasher.finish()));
@@ -159,7 +160,7 @@ impl Tools {
                     let _ = child.wait();
                     break Status::TimedOut;
                 }
-                Ok(None) => thread::sleep(Duration::from_micros(300)),
+                Ok(None) => thread::sleep(Duration::from_micros(500)),
                 Err(problem) => return Err(problem.to_string()),
             }
         };
