@@ -48,7 +48,7 @@ pub fn draw(seed: u64) -> Program {
     rng.shuffle(&mut objects);
     let main_at = rng.usize(0..=count);
     let mut program = Program { is_pie: is_pie_wanted, has_thread: rng.u32(0..100) < 15, main_at, objects };
-    program.is_pie &= !program.needs_fixed_addresses();
+    program.keep_promises();
     program
 }
 
@@ -291,7 +291,6 @@ fn use_name(rng: &mut Rng, objects: &mut [Object], name: &'static str, kind: Kin
         .all(|definition| !matches!(definition.place, Place::ReadOnly | Place::Note | Place::Mergeable | Place::RelRo));
     let is_defined = definitions.iter().any(|definition| definition.binding != Binding::Local);
     let is_in_libc = is_in_libc(name);
-    let is_aligned = is_defined && are_aligned(&definitions);
     let visibilities = if rng.bool() { 0 } else { 20 };
     let is_often_weak = rng.u32(0..100) < 25 || !(is_defined || is_in_libc);
     for object in objects {
@@ -317,7 +316,7 @@ fn use_name(rng: &mut Rng, objects: &mut [Object], name: &'static str, kind: Kin
         for _ in 0..rng.usize(1..=3) {
             let via = if is_folded { Via::Pointer } else { via(rng, object, kind, is_pie, own.is_some()) };
             let mut action = action(rng, kind, via, is_writable);
-            if action == Action::Address && is_aligned && kind == Kind::Data && !is_in_libc && rng.bool() {
+            if action == Action::Address && kind == Kind::Data && rng.bool() {
                 action = Action::Alignment;
             }
             if action == Action::LoadSecond && is_in_libc {
@@ -329,14 +328,6 @@ fn use_name(rng: &mut Rng, objects: &mut [Object], name: &'static str, kind: Kin
             }
         }
     }
-}
-
-/// Whether 64 divides the address of the definition that wins, whichever it is. Common symbols get the greatest alignment.
-fn are_aligned(definitions: &[&Definition]) -> bool {
-    let mut definitions = definitions.iter().filter(|definition| definition.binding != Binding::Local);
-    let are_common = definitions.clone().all(|definition| definition.binding == Binding::Common);
-    let is_aligned = |definition: &&&Definition| definition.alignment == 64;
-    if are_common { definitions.any(|definition| is_aligned(&definition)) } else { definitions.all(|d| is_aligned(&d)) }
 }
 
 fn via(rng: &mut Rng, object: &Object, kind: Kind, is_pie: bool, is_own: bool) -> Via {

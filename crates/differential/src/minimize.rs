@@ -41,7 +41,7 @@ fn reductions(program: &Program) -> Vec<Program> {
     let mut push = |change: &dyn Fn(&mut Program)| {
         let mut candidate = program.clone();
         change(&mut candidate);
-        candidate.is_pie &= !candidate.needs_fixed_addresses();
+        candidate.keep_promises();
         if candidate != *program {
             list.push(candidate);
         }

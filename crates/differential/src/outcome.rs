@@ -34,11 +34,11 @@ pub enum Outcome {
     },
     /// `jittison` refuses what the native linkers accept.
     Refused {
-        cause: String,
+        message: String,
     },
     /// `jittison` accepts what the native linkers refuse.
     AcceptedMore {
-        cause: String,
+        message: String,
     },
     Wrong(Difference),
 }
@@ -111,8 +111,8 @@ fn disagreement(native: &Answer, ours: &Answer, others: &[(String, Answer)]) -> 
         return Outcome::Undefined { reason, answers };
     }
     match (native, ours) {
-        (Answer::Ran { .. }, Answer::Refused { message }) => Outcome::Refused { cause: cause(message) },
-        (Answer::Refused { message }, Answer::Ran { .. }) => Outcome::AcceptedMore { cause: cause(message) },
+        (Answer::Ran { .. }, Answer::Refused { message }) => Outcome::Refused { message: message.clone() },
+        (Answer::Refused { message }, Answer::Ran { .. }) => Outcome::AcceptedMore { message: message.clone() },
         _ => Outcome::Wrong(Difference { native: native.clone(), ours: ours.clone() }),
     }
 }
@@ -194,7 +194,7 @@ fn our_answer(ended: Ended) -> Answer {
 }
 
 /// The first error of a message without paths, names and numbers.
-fn cause(message: &str) -> String {
+pub fn cause(message: &str) -> String {
     let is_context = |line: &str| {
         line.contains("in function") || line.contains("warning: ") || line.contains("NOTE: ") || line.trim().is_empty()
     };

@@ -4,6 +4,7 @@
 //! names, and has extras: initialisers, section elements and so on. Each object has a function `run_<id>`, which `main`
 //! calls if the object is linked. It prints one line for each reference.
 
+use crate::draw;
 use crate::extra::Extra;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -187,9 +188,36 @@ impl Program {
         self.objects.iter().any(Object::needs_fixed_addresses)
     }
 
+    /// Changes what would make the output depend on the layout, or the program unfit for its kind of executable.
+    pub fn keep_promises(&mut self) {
+        self.is_pie &= !self.needs_fixed_addresses();
+        let all: Vec<Definition> = self.objects.iter().flat_map(|object| object.definitions.clone()).collect();
+        for object in &mut self.objects {
+            let own = object.definitions.clone();
+            object
+                .references
+                .retain(|reference| reference.action != Action::Alignment || is_aligned(reference.name, &own, &all));
+        }
+    }
+
     pub fn has_cpp(&self) -> bool {
         self.objects.iter().any(Object::is_cpp)
     }
+}
+
+/// Whether 64 divides the address of a name, whichever of `all` definitions wins. `own` are those of the object that refers
+/// to it. Common symbols get the greatest alignment.
+fn is_aligned(name: &str, own: &[Definition], all: &[Definition]) -> bool {
+    let is_local = |definition: &&Definition| definition.name == name && definition.binding == Binding::Local;
+    if let Some(local) = own.iter().find(is_local) {
+        return local.alignment == 64;
+    }
+    let mut global = all.iter().filter(|definition| definition.name == name && definition.binding != Binding::Local);
+    let are_common = global.clone().all(|definition| definition.binding == Binding::Common);
+    let is_aligned = |definition: &Definition| definition.alignment == 64;
+    !draw::is_in_libc(name)
+        && global.clone().next().is_some()
+        && if are_common { global.any(is_aligned) } else { global.all(is_aligned) }
 }
 
 impl Object {

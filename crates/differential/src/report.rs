@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::expected::{Expected, concerned};
 use crate::features::{Feature, features, names};
-use crate::outcome::{Answer, Outcome, sources};
+use crate::outcome::{Answer, Outcome, cause, sources};
 use crate::program::{Program, Writer};
 use crate::run::Compared;
 
@@ -99,12 +99,12 @@ impl Report {
                 self.undefined.entry(reason.clone()).or_default().add(*seed);
                 UNDEFINED
             }
-            Outcome::Refused { cause } => {
-                self.refusals.entry(cause.clone()).or_default().add(*seed);
+            Outcome::Refused { message } => {
+                self.refusals.entry(cause(message)).or_default().add(*seed);
                 REFUSED
             }
-            Outcome::AcceptedMore { cause } => {
-                self.accepted.entry(cause.clone()).or_default().add(*seed);
+            Outcome::AcceptedMore { message } => {
+                self.accepted.entry(cause(message)).or_default().add(*seed);
                 ACCEPTED
             }
             Outcome::Wrong(difference) => {
@@ -286,6 +286,12 @@ pub fn describe(program: &Program, outcome: &Outcome) -> String {
             for (linker, found) in answers {
                 let _ = writeln!(text, "\n{linker}:\n```\n{}\n```", answer(found));
             }
+        }
+        Outcome::Refused { message } => {
+            let _ = writeln!(text, "\nOurs:\n```\n{}\n```", message.trim_end());
+        }
+        Outcome::AcceptedMore { message } => {
+            let _ = writeln!(text, "\nNative:\n```\n{}\n```", message.trim_end());
         }
         other => {
             let _ = writeln!(text, "\n{other:?}");

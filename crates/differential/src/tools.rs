@@ -114,7 +114,8 @@ impl Tools {
     pub fn archive(&self, archive: &Path, members: &[PathBuf]) -> Result<(), String> {
         let _ = fs::remove_file(archive);
         let mut command = Command::new("ar");
-        command.arg("rcsD").arg(archive).args(members);
+        // With a named format, `ar` does not load its plugins, which take longer than all the rest.
+        command.args(["--target=elf64-x86-64", "-rcsD"]).arg(archive).args(members);
         let ended = self.run(command, &archive.with_extension("out"))?;
         if ended.status == Status::Exit(0) { Ok(()) } else { Err(ended.stderr) }
     }
@@ -124,6 +125,9 @@ impl Tools {
             (Linker::Lld, Some(lld)) => Command::new(lld),
             _ => Command::new("ld"),
         };
+        if linker == Linker::Lld {
+            command.arg("--threads=1");
+        }
         let _ = fs::remove_file(program);
         let arguments = &self.commands[usize::from(kind.has_cpp)][usize::from(kind.is_pie)];
         command.args(&arguments.before).args(inputs).args(&arguments.after).arg("-o").arg(program);
