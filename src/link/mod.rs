@@ -20,7 +20,7 @@
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
-//! | fix up | `fixup.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
+//! | fix up | `fixup.rs`, `plain_edges.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
 //! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
 //! | *plugins may read and change bytes* | `fixed_link.rs` | |
 //! | collect | `frames.rs`, `initializers.rs` | the unwind records and the lists of initialisers and finalisers |
@@ -68,6 +68,7 @@ mod lines;
 mod linker_names;
 mod output_budget;
 mod pipeline;
+mod plain_edges;
 mod prefix_filter;
 mod prune;
 mod range_extension;

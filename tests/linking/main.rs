@@ -14,6 +14,8 @@ mod crafted;
 mod data;
 mod debug_info_size;
 mod found;
+#[cfg(feature = "range-extension")]
+mod function_addresses;
 mod indirect;
 mod indirect_branches;
 mod init_fragments;
