@@ -180,7 +180,10 @@ impl ReadLink {
         let thread_locals = thread_locals::assign(graph)?;
         layout::assign(graph, plan, contents)?;
         let used = symbol_uses.used_externals(graph);
-        externals.extend(used.map(|(symbol, needs_static_tls)| UsedExternal { symbol, needs_static_tls }));
+        externals.extend(used.map(|(symbol, needs_static_tls)| {
+            let is_hidden = graph.symbols[symbol.index()].is_hidden;
+            UsedExternal { symbol, needs_static_tls, is_hidden }
+        }));
         link.thread_locals = thread_locals;
         Ok(PlannedLink { link })
     }
@@ -371,6 +374,11 @@ impl PlacedLink {
         self.link.external_names()
     }
 
+    /// By external: whether the object declares it hidden, internal or protected.
+    pub(crate) fn hidden_externals(&self) -> impl Iterator<Item = bool> {
+        self.link.externals.iter().map(|external| external.is_hidden)
+    }
+
     /// Writes all bytes, applies all edges, and seals the memory.
     ///
     /// `found` has one element per external, in the order of [`externals`](Self::externals). `image` is the image of
@@ -451,7 +459,7 @@ impl Pooled for Link {
 impl Link {
     fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         let graph = &self.graph;
-        self.externals.iter().map(move |UsedExternal { symbol, needs_static_tls }| ExternalSymbol {
+        self.externals.iter().map(move |UsedExternal { symbol, needs_static_tls, .. }| ExternalSymbol {
             name: graph.symbol_name(*symbol),
             required: graph.symbols[symbol.index()].binding != Binding::Weak,
             needs_static_tls: *needs_static_tls,
@@ -539,4 +547,6 @@ impl_recycle!(UsedExternal);
 struct UsedExternal {
     symbol: SymbolIndex,
     needs_static_tls: bool,
+    /// Whether only the object's own dylib may define it.
+    is_hidden: bool,
 }
