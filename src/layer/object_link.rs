@@ -530,6 +530,8 @@ fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
     let set = [
         (symbol.is_weak, SymbolFlags::WEAK),
         (symbol.is_common, SymbolFlags::COMMON),
+        (symbol.is_comdat, SymbolFlags::COMDAT),
+        (!symbol.has_address, SymbolFlags::SIDE_EFFECTS_ONLY),
         (symbol.is_exported, SymbolFlags::EXPORTED),
         (symbol.is_callable, SymbolFlags::CALLABLE),
         (symbol.is_absolute, SymbolFlags::ABSOLUTE),

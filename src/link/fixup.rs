@@ -50,6 +50,7 @@ impl ResolvedLink<'_> {
         contents: &Contents,
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
+        self.check_lost_commons()?;
         let mut extender = RangeExtender::new();
         // `ObjectBuffer::deref` is a virtual call; it is made once per link.
         let object: &[u8] = &self.graph.bytes;
@@ -73,6 +74,24 @@ impl ResolvedLink<'_> {
         self.write_thread_local_entries(memory)?;
         extender.write(self, memory);
         Ok(())
+    }
+
+    /// Refuses a definition that replaces a common symbol of the object and is aligned less strictly. A native linker
+    /// gives all of them the strictest alignment.
+    fn check_lost_commons(&self) -> Result<(), Error> {
+        let is_misaligned =
+            |(symbol, align): &&(SymbolIndex, u64)| !self.address(*symbol).value().is_multiple_of(*align);
+        let Some((symbol, align)) = self.graph.lost_commons.iter().find(is_misaligned) else { return Ok(()) };
+        let address = self.address(*symbol);
+        Err(self.graph.fault(LinkFault::Unsupported {
+            what: format!(
+                "alignment of a common symbol: it needs {align} bytes, and the definition that counts is at {address}; give \
+                 all definitions of the symbol one alignment"
+            ),
+            section: "COMMON".to_string(),
+            offset: 0,
+            symbol: self.graph.symbol_name(*symbol).to_string(),
+        }))
     }
 
     fn apply_segment(

@@ -39,6 +39,7 @@ use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
 use crate::link::prune;
 use crate::link::resolved_link::ResolvedLink;
+use crate::link::sizes;
 use crate::link::symbol_uses::SymbolUses;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
@@ -156,7 +157,7 @@ impl ReadLink {
         let Link { graph, symbol_uses, tables, plan, contents, externals, .. } = &mut *link;
         // Definitions that the responsibility does not own become externals.
         if let Some(is_owned) = is_owned {
-            claim::claim(graph, is_owned);
+            claim::claim(graph, is_owned)?;
         }
         init_fragments::check(graph)?;
         linker_names::require(graph);
@@ -175,6 +176,7 @@ impl ReadLink {
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
         symbol_uses.collect(graph);
+        sizes::check(graph, symbol_uses.kinds)?;
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;

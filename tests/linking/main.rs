@@ -16,6 +16,7 @@ mod debug_info_size;
 mod found;
 #[cfg(feature = "range-extension")]
 mod function_addresses;
+mod groups;
 mod hidden;
 mod indirect;
 mod indirect_branches;
@@ -31,6 +32,7 @@ mod read_over;
 mod refusals;
 mod symbols;
 mod thread_locals;
+mod unloaded_sections;
 mod verify;
 #[cfg(not(feature = "range-extension"))]
 mod without_range_extension;
