@@ -41,8 +41,8 @@ pub enum EdgeKind {
     Delta64,
     /// `S + A - P` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_PC32` (psABI 4.4.1).
     ///
-    /// For a function out of reach, its stub's address stands for `S`. For data out of reach that code names, the link
-    /// may extend the reference instead of failing.
+    /// For a function out of reach that code calls, its stub's address stands for `S`. If code names a function or data
+    /// out of reach, the link may extend the reference instead of failing.
     Delta32,
     /// `S + A - P` in 2 bytes. Fails unless −2¹⁵ ≤ value < 2¹⁵. `R_X86_64_PC16` (psABI 4.4.1).
     Delta16,

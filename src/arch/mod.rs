@@ -172,6 +172,13 @@ impl Arch {
         }
     }
 
+    /// Whether a field of four bytes after the bytes `before` is the distance of a direct call or jump.
+    pub(crate) fn is_branch_operand(self, before: &[u8]) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::code::is_branch_operand(before),
+        }
+    }
+
     /// Bytes that a thunk may take for each far operand.
     pub(crate) fn max_thunk_size(self) -> usize {
         match self {

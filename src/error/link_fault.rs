@@ -62,6 +62,22 @@ pub enum LinkFault {
         /// The other object that has such a section.
         defining: String,
     },
+    /// Hidden symbols have no definition in the dylib of the object.
+    ///
+    /// - *Cause*: the object declares them hidden, internal or protected, so no other dylib and no library may define them.
+    /// - *Remedy*: define them in the same dylib, or declare them with default visibility.
+    #[error(
+        "hidden symbols without a definition in its dylib: {}; searched: {}; no other dylib and no library may define them: \
+         define them in the same dylib, or declare them with default visibility",
+        super::quoted(symbols),
+        searched.join(", ")
+    )]
+    HiddenUndefined {
+        /// All missing names.
+        symbols: Vec<String>,
+        /// The dylibs that were searched, in order.
+        searched: Vec<String>,
+    },
     /// A relocation's value does not fit its field.
     ///
     /// - *Cause*: code that was compiled for short distances refers to something far away, or a plugin changed an address.

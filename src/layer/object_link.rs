@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
 use crate::error::{Error, Result};
 use crate::host::Executor;
+use crate::layer::external_lookup::{self, WantedExternal};
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::plugin::LinkOrigin;
@@ -31,9 +32,9 @@ use crate::link::{
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
-    ClaimedSymbol, Event, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
+    ClaimedSymbol, Event, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
     MaterializationWait, NameSink, Observers, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags,
-    SymbolRef, SymbolRequest,
+    SymbolRef,
 };
 use crate::sync::Arc;
 
@@ -347,7 +348,10 @@ impl PendingLink {
     fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
         let found = {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
-            responsibility.try_lookup(&names, RequiredState::Resolved)
+            let found = responsibility.try_lookup(&names, RequiredState::Resolved);
+            // Only the full lookup knows which other dylibs may define a hidden external.
+            let is_own = |(symbol, is_hidden): (&FoundSymbol, bool)| !is_hidden || symbol.is_of_own_dylib();
+            found.filter(|found| found.symbols.iter().zip(self.placed.hidden_externals()).all(is_own))
         };
         if self.is_unpublished && (found.is_none() || responsibility.observers().is_active()) {
             responsibility.resolve_located(responsibility.symbols())?;
@@ -357,12 +361,14 @@ impl PendingLink {
     }
 
     fn look_up_externals(self, layer: Arc<ArcShard<LayerInner>>, responsibility: MaterializationResponsibility) {
-        // The names are copied, because the graph moves into the continuation. The lookup needs them only until it returns.
-        let names: Vec<(String, bool)> =
-            self.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
-        let requests: Vec<_> =
-            names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
-        responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
+        // The names are copied, because the graph moves into the continuation.
+        let wanted = |(external, is_hidden): (ExternalSymbol<'_>, bool)| WantedExternal {
+            name: external.name.to_string(),
+            required: external.required,
+            is_hidden,
+        };
+        let externals = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
+        external_lookup::look_up(responsibility, externals, move |responsibility, found| {
             match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
                 // If this fails, the symbols have failed. The tracker owns the memory and frees it.
                 Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
@@ -525,6 +531,8 @@ fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
     let set = [
         (symbol.is_weak, SymbolFlags::WEAK),
         (symbol.is_common, SymbolFlags::COMMON),
+        (symbol.is_comdat, SymbolFlags::COMDAT),
+        (!symbol.has_address, SymbolFlags::SIDE_EFFECTS_ONLY),
         (symbol.is_exported, SymbolFlags::EXPORTED),
         (symbol.is_callable, SymbolFlags::CALLABLE),
         (symbol.is_absolute, SymbolFlags::ABSOLUTE),

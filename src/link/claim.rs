@@ -1,29 +1,35 @@
 //! Claiming: turns the definitions that the responsibility does not own into externals (ORC: the non-owned symbols of a
 //! `MaterializationResponsibility` become external).
 //!
-//! - A weak or common symbol that another object defined first becomes an external.
+//! - A weak, absolute or common symbol that another object defined first becomes an external.
 //! - A section group that has lost all its definitions is dropped, as the gABI asks ("Section Groups"). A group that
 //!   has lost only some of them stays; that wastes bytes and breaks nothing.
+//! - A section group without a definition is dropped if another object owns its signature (`elf/groups.rs`).
 //! - `DW.ref.*` symbols (gcc's indirect references to personality routines) stay private to their object. No two
 //!   objects need to agree on their address, and sharing them would make the unwind tables of one tracker depend on
 //!   another.
 
-use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
+use crate::error::{Error, LinkFault};
+use crate::link::graph::{Binding, Definition, LinkGraph, Role, SymbolIndex, Text};
 
 /// Turns the global definitions for which `is_owned` is false into externals, and drops the groups that have lost all
 /// of theirs.
-pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) {
+///
+/// # Errors
+/// [`LinkFault::Unsupported`], for a dropped group whose initialisers would not run with this object.
+pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) -> Result<(), Error> {
     let mut has_dropped = false;
     // By group: the number of its definitions, and how many of them are owned.
-    let mut definition_counts = vec![(0u32, 0u32); graph.group_count as usize];
+    let mut definition_counts = vec![(0u32, 0u32); graph.group_signatures.len()];
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
-        let Definition::Block(block, _) = symbol.definition else { continue };
-        if symbol.binding == Binding::Local {
+        if symbol.binding == Binding::Local || !is_definition(symbol.definition) {
             continue;
         }
+        let definition = symbol.definition;
         let owned = is_owned(graph, SymbolIndex(index as u32));
-        let group = graph.blocks[block.0 as usize].group;
+        let block = if let Definition::Block(block, _) = definition { Some(block) } else { None };
+        let group = block.and_then(|block| graph.blocks[block.index()].group);
         // The name matters only for a symbol that is in a group or not owned.
         if (!owned || group.is_some()) && is_private(graph.name_bytes(SymbolIndex(index as u32))) {
             continue;
@@ -33,25 +39,70 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
             *all += 1;
             *owned_count += u32::from(owned);
         }
-        if !owned {
+        if owned {
+            continue;
+        }
+        if let Some(block) = block {
             // Only the block of a common symbol has a fixed name here. It holds nothing else, so it is dropped. A
             // section stays.
-            let block = &mut graph.blocks[block.0 as usize];
+            let block = &mut graph.blocks[block.index()];
             block.is_dropped = matches!(block.name, Text::Fixed(_));
-            has_dropped |= block.is_dropped;
-            graph.make_external(SymbolIndex(index as u32));
+            if block.is_dropped {
+                has_dropped = true;
+                graph.lost_commons.push((SymbolIndex(index as u32), block.align));
+            }
         }
+        graph.make_external(SymbolIndex(index as u32));
     }
-    let is_lost = |group: u32| matches!(definition_counts[group as usize], (1.., 0));
-    if graph.group_count > 0 {
-        for block in graph.blocks.iter_mut() {
-            block.is_dropped |= block.group.is_some_and(is_lost);
-            has_dropped |= block.is_dropped;
-        }
+    if !definition_counts.is_empty() {
+        has_dropped |= drop_lost_groups(graph, &definition_counts, &is_owned)?;
     }
     if has_dropped {
         graph.undefine_dropped();
     }
+    Ok(())
+}
+
+/// Drops the groups that another object's groups replace. Returns whether there are any.
+fn drop_lost_groups(
+    graph: &mut LinkGraph,
+    definition_counts: &[(u32, u32)],
+    is_owned: &impl Fn(&LinkGraph, SymbolIndex) -> bool,
+) -> Result<bool, Error> {
+    let is_lost = |(counts, signature): (&(u32, u32), &SymbolIndex)| match counts {
+        (0, _) => is_claimed_by_signature(graph, *signature) && !is_owned(graph, *signature),
+        (1.., owned) => *owned == 0,
+    };
+    let lost: Vec<bool> = definition_counts.iter().zip(graph.group_signatures.iter()).map(is_lost).collect();
+    for (id, block) in graph.special() {
+        let group = block.group.filter(|group| lost[*group as usize] && definition_counts[*group as usize].0 == 0);
+        if group.is_some() && matches!(block.role, Role::Initializers { .. }) {
+            let what = "list of initialisers in a COMDAT group without a global definition, because another object has \
+                        the group, too, and its copy may run later; define a weak symbol in the group";
+            return Err(graph.fault(LinkFault::Unsupported {
+                what: what.to_string(),
+                section: graph.block_name(id).to_string(),
+                offset: 0,
+                symbol: String::new(),
+            }));
+        }
+    }
+    let mut has_dropped = false;
+    for block in graph.blocks.iter_mut() {
+        block.is_dropped |= block.group.is_some_and(|group| lost[group as usize]);
+        has_dropped |= block.is_dropped;
+    }
+    Ok(has_dropped)
+}
+
+/// Whether a group without a definition is claimed by its signature, as `elf/groups.rs` decides.
+fn is_claimed_by_signature(graph: &LinkGraph, signature: SymbolIndex) -> bool {
+    let symbol = graph.symbols.get(signature.index());
+    symbol.is_some_and(|symbol| symbol.binding == Binding::Local || symbol.definition == Definition::External)
+}
+
+fn is_definition(definition: Definition) -> bool {
+    matches!(definition, Definition::Block(..) | Definition::Absolute(_))
 }
 
 /// Whether a global symbol is private to its object by its name.

@@ -10,26 +10,31 @@
 //! # How an edge is applied
 //! | case | action | code |
 //! |---|---|---|
-//! | the target is plain and the value fits | quick loop over consecutive edges | [`apply_plain_edges`] |
+//! | the target is plain and the value fits | quick loop over consecutive edges | `plain_edges.rs` |
 //! | branch to a target out of reach | branch to the symbol's stub | [`ResolvedLink::apply_branch_by_stub`] |
 //! | GOT load of a target in reach | rewrite the instruction to do without the slot | [`Arch::relax_got_load`] |
 //! | any other | the psABI's formula | [`ResolvedLink::edge_value`] |
-//! | the value still does not fit | the stub of a known function, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |
+//! | the value still does not fit | the stub of a known function that is only called, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |
+//!
+//! # Addresses of functions
+//! A stub has another address than its function, and code may compare the addresses of functions. So a stub stands for
+//! a function only in a branch, and in an unwind table, which names the personality routine.
 //!
 //! A value that does not fit its field is an error. It is never truncated. Every write is inside the block's own bytes;
 //! the reader of the object checked every offset.
 //!
 //! Debug builds check the result byte by byte: `verify.rs`.
 
-use crate::arch::{Arch, EdgeKind, KindSet, ThreadLocalEntry};
+use crate::arch::{EdgeKind, ThreadLocalEntry};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, Role, SymbolIndex};
 use crate::link::layout::Contents;
+use crate::link::plain_edges::{apply_plain_edges, instruction_at, store};
 use crate::link::range_extension::extender::RangeExtender;
 use crate::link::resolved_link::ResolvedLink;
 use crate::link::tables::SLOT_SIZE;
-use crate::link::targets::{Target, is_near_zero};
+use crate::link::targets::is_near_zero;
 use crate::link::thread_locals;
 use crate::memory::InFlight;
 
@@ -45,6 +50,7 @@ impl ResolvedLink<'_> {
         contents: &Contents,
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
+        self.check_lost_commons()?;
         let mut extender = RangeExtender::new();
         // `ObjectBuffer::deref` is a virtual call; it is made once per link.
         let object: &[u8] = &self.graph.bytes;
@@ -68,6 +74,24 @@ impl ResolvedLink<'_> {
         self.write_thread_local_entries(memory)?;
         extender.write(self, memory);
         Ok(())
+    }
+
+    /// Refuses a definition that replaces a common symbol of the object and is aligned less strictly. A native linker
+    /// gives all of them the strictest alignment.
+    fn check_lost_commons(&self) -> Result<(), Error> {
+        let is_misaligned =
+            |(symbol, align): &&(SymbolIndex, u64)| !self.address(*symbol).value().is_multiple_of(*align);
+        let Some((symbol, align)) = self.graph.lost_commons.iter().find(is_misaligned) else { return Ok(()) };
+        let address = self.address(*symbol);
+        Err(self.graph.fault(LinkFault::Unsupported {
+            what: format!(
+                "alignment of a common symbol: it needs {align} bytes, and the definition that counts is at {address}; give \
+                 all definitions of the symbol one alignment"
+            ),
+            section: "COMMON".to_string(),
+            offset: 0,
+            symbol: self.graph.symbol_name(*symbol).to_string(),
+        }))
     }
 
     fn apply_segment(
@@ -263,7 +287,8 @@ impl ResolvedLink<'_> {
         if let Some((min, max)) = edge.kind.range()
             && !(min..=max).contains(&value)
         {
-            let stub = self.value_by_stub(edge, place).filter(|value| (min..=max).contains(value));
+            let stub = self.value_by_stub(block, edge, place, &bytes[..start]);
+            let stub = stub.filter(|value| (min..=max).contains(value));
             let Some(stub) = stub else { return Ok(EdgeOutcome::OutOfReach(value)) };
             value = stub;
         }
@@ -313,21 +338,23 @@ impl ResolvedLink<'_> {
         })
     }
 
-    /// The value with the symbol's stub for `S`, if the stub may stand for the symbol: for a branch always, for an
-    /// address only if the symbol is known to be a function.
-    fn value_by_stub(&self, edge: &Edge, place: ExecutorAddr) -> Option<i128> {
+    /// The value with the symbol's stub for `S`, if the stub may stand for the symbol (see the head of the file).
+    /// `before` are the bytes of the block before the field.
+    fn value_by_stub(&self, block: &Block, edge: &Edge, place: ExecutorAddr, before: &[u8]) -> Option<i128> {
         use EdgeKind::*;
-        let is_callable = || self.found(edge.symbol).is_some_and(|found| found.is_callable);
-        if edge.kind != Branch32 && !is_callable() {
+        let is_function = || self.found(edge.symbol).is_some_and(|found| found.is_callable);
+        let is_called = match edge.kind {
+            Branch32 => true,
+            Delta32 if block.pool == SegmentKind::Code => self.graph.arch.is_branch_operand(before) && is_function(),
+            Delta32 | Pointer32 | Pointer32Signed => block.role == Role::EhFrame && is_function(),
+            _ => false,
+        };
+        if !is_called {
             return None;
         }
         let (stubs, offset) = (self.tables.stubs()?, self.tables.stub(edge.symbol)?);
         let value = wide(self.graph.block_address(stubs, self.addresses).offset(offset)) + i128::from(edge.addend);
-        match edge.kind {
-            Branch32 | Delta32 => Some(value - wide(place)),
-            Pointer32 | Pointer32Signed => Some(value),
-            _ => None,
-        }
+        Some(if edge.kind.depends_on_place() { value - wide(place) } else { value })
     }
 
     /// Applies an edge to a symbol whose section is not in memory: a zero field in an unwind table or an exception
@@ -485,61 +512,6 @@ impl ResolvedLink<'_> {
     }
 }
 
-/// Applies edges of the few kinds that nearly all edges have, while their targets are plain and their values fit. The
-/// block starts and ends [near zero](is_near_zero). The outcome is that of [`ResolvedLink::apply_edge`].
-///
-/// Returns the rest, from the first edge on that needs more than this. Nothing is written for that edge.
-#[inline(never)] // a loop that has the registers to itself
-fn apply_plain_edges<'e>(
-    arch: Arch,
-    mut edges: &'e [Edge],
-    targets: &[Target],
-    start: u64,
-    bytes: &mut [u8],
-) -> &'e [Edge] {
-    while let Some((edge, rest)) = edges.split_first() {
-        let Some(target) = targets.get(edge.symbol.index()).and_then(Target::plain) else { break };
-        if !apply_plain_edge(arch, edge, target, start, bytes) {
-            break;
-        }
-        edges = rest;
-    }
-    edges
-}
-
-/// A four-byte field with the two bytes before it, as one array; and the byte before those, if there is one.
-#[inline(always)]
-fn instruction_at(bytes: &mut [u8], field: usize) -> Option<(Option<u8>, &mut [u8; 6])> {
-    let (before, code) = bytes.split_at_mut_checked(field.checked_sub(2)?)?;
-    Some((before.last().copied(), code.first_chunk_mut()?))
-}
-
-/// Applies one edge as [`apply_plain_edges`] does. Returns false, and writes nothing, if the edge needs more than that.
-#[inline(always)]
-fn apply_plain_edge(arch: Arch, edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
-    let (value, offset) = (target.wrapping_add_signed(edge.addend), edge.offset as usize);
-    // Exact if it fits into four bytes: see `is_near_zero`.
-    let distance = value.wrapping_sub(start).wrapping_sub(u64::from(edge.offset)) as i64;
-    if KindSet::DISTANCE.contains(edge.kind) {
-        let short = distance as i32;
-        i64::from(short) == distance && store(bytes, offset, short.to_le_bytes())
-    } else if edge.kind == EdgeKind::Pointer64 {
-        store(bytes, offset, value.to_le_bytes())
-    } else if arch.is_relaxable(edge.kind) && edge.addend == -4 {
-        let code = instruction_at(bytes, offset);
-        code.is_some_and(|(before, code)| arch.relax_got_load(edge.kind, before, code, distance))
-    } else {
-        false
-    }
-}
-
-/// Stores a field. Returns false, and writes nothing, if the field is not inside the block.
-#[inline]
-fn store<const WIDTH: usize>(bytes: &mut [u8], offset: usize, value: [u8; WIDTH]) -> bool {
-    let field = bytes.get_mut(offset..offset + WIDTH);
-    field.map(|field| field.copy_from_slice(&value)).is_some()
-}
-
 /// The outcome of an edge.
 enum EdgeOutcome {
     Applied,
@@ -562,33 +534,4 @@ fn wide(address: ExecutorAddr) -> i128 {
 /// address space as a negative number.
 fn absolute(target: ExecutorAddr, kind: EdgeKind) -> i128 {
     if kind == EdgeKind::Pointer32Signed { i128::from(target.value() as i64) } else { wide(target) }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-
-        /// Draws distances near the limits of four bytes, and any others.
-        #[test]
-        fn the_quick_loop_writes_a_distance_exactly_when_it_fits(
-            (target, start) in (0..1u64 << 62, 0..1u64 << 61),
-            addend in any::<Option<i64>>(),
-            (miss, offset) in (-5_000_000_000..5_000_000_000i64, 0..64u32),
-        ) {
-            let addend = addend.unwrap_or_else(|| (start as i64).wrapping_sub(target as i64).wrapping_add(miss));
-            let exact = i128::from(target) + i128::from(addend) - i128::from(start) - i128::from(offset);
-            let edge = Edge { offset, kind: EdgeKind::Delta32, symbol: SymbolIndex(0), addend };
-            let (mut bytes, mut expected) = ([0xaa; 68], [0xaa; 68]);
-            let fits = i32::try_from(exact).ok();
-            if let Some(value) = fits {
-                expected[offset as usize..offset as usize + 4].copy_from_slice(&value.to_le_bytes());
-            }
-            prop_assert_eq!(apply_plain_edge(Arch::X86_64, &edge, target, start, &mut bytes), fits.is_some());
-            prop_assert_eq!(bytes, expected);
-        }
-    }
 }

@@ -57,11 +57,14 @@ pub struct LinkGraph {
     /// Bytes and names that are not in the object. Blocks and symbols refer to them by number and own nothing, so
     /// dropping the arrays of a link runs no destructor per element.
     pub(crate) synthetic: SyntheticData,
-    /// Number of section groups. A block's `group` is less than this.
-    pub(crate) group_count: u32,
+    /// The symbol of the signature of each COMDAT section group. A block's `group` is an index here. The symbol may not
+    /// exist.
+    pub(crate) group_signatures: RecycledVec<SymbolIndex>,
     /// Symbols of type `STT_GNU_IFUNC`, whose definition is a resolver. `indirect.rs` gives them stubs and clears the
     /// list.
     pub(crate) indirect: Vec<SymbolIndex>,
+    /// Common symbols that another definition replaces, each with the alignment in bytes that the object needs.
+    pub(crate) lost_commons: Vec<(SymbolIndex, u64)>,
     /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
     pub(crate) first_global: u32,
     /// Number of symbols in the object's own symbol table. Added symbols follow them.
@@ -300,8 +303,9 @@ impl LinkGraph {
             block_of,
             special,
             synthetic,
-            group_count,
+            group_signatures,
             indirect,
+            lost_commons,
             first_global,
             own_symbol_count,
             external_prefixes,
@@ -317,9 +321,11 @@ impl LinkGraph {
         edges.reset();
         block_of.reset();
         use_recorder.reset();
+        group_signatures.reset();
         // Few objects use these; their buffers are freed.
-        (*special, *synthetic, *indirect) = (SmallVec::new(), SyntheticData::default(), Vec::new());
-        (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
+        (*special, *synthetic) = (SmallVec::new(), SyntheticData::default());
+        (*indirect, *lost_commons) = (Vec::new(), Vec::new());
+        (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *requested_bounds) = (false, Vec::new());
     }

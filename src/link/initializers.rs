@@ -3,13 +3,14 @@
 //! | section | order of calls | `N` |
 //! |---|---|---|
 //! | `.preinit_array` | forward, before all others | no suffix: priority 0 |
-//! | `.init_array[.N]` (gABI, "Initialization and Termination Functions") | forward | priority, lower first; 65535 without a suffix |
-//! | `.fini_array[.N]` (same) | backward | priority, higher first; 65535 without a suffix |
-//! | `.ctors[.N]` (older compilers) | backward | 65535 − priority |
-//! | `.dtors[.N]` (older compilers) | forward | 65535 − priority |
+//! | `.init_array[.N]` (gABI, "Initialization and Termination Functions") | forward | priority, lower first; 65536 without a suffix |
+//! | `.fini_array[.N]` (same) | backward | priority, higher first; 65536 without a suffix |
+//! | `.ctors[.N]` (older compilers) | backward | 65535 − priority; 65536 without a suffix |
+//! | `.dtors[.N]` (older compilers) | forward | 65535 − priority; 65536 without a suffix |
 //!
 //! [`classify`] maps all of them to one order. The registry only sorts by `(priority, object, position)`: forward to
-//! initialise, backward to finalise.
+//! initialise, backward to finalise. As with native linkers, a list without a suffix comes after all lists with one; a suffix
+//! that is no number has no effect, as with lld.
 
 use crate::base::ExecutorAddr;
 
@@ -27,7 +28,8 @@ pub enum InitializerKind {
 pub struct Initializer {
     /// Whether the function initialises or finalises.
     pub kind: InitializerKind,
-    /// The priority, from 0 to 65535. A lower one is initialised earlier and finalised later.
+    /// The priority: 0 to 65535, or [`DEFAULT_PRIORITY`](Self::DEFAULT_PRIORITY). A lower one is initialised earlier and
+    /// finalised later.
     pub priority: u32,
     /// The order among the functions of one object and one priority.
     pub position: u32,
@@ -37,7 +39,7 @@ pub struct Initializer {
 
 impl Initializer {
     /// The priority of a function without an explicit one. It is initialised last and finalised first.
-    pub const DEFAULT_PRIORITY: u32 = MAX_PRIORITY;
+    pub const DEFAULT_PRIORITY: u32 = MAX_PRIORITY + 1;
 }
 
 /// Whether [`classify`] may accept this section name. A cheap test of the first bytes: if it returns false, `classify`
@@ -71,7 +73,7 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
             Some(digits) => std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()),
         };
         let priority = match (number, direction) {
-            (None, _) => MAX_PRIORITY,
+            (None, _) => Initializer::DEFAULT_PRIORITY,
             (Some(number), Direction::Forward) => number.min(MAX_PRIORITY),
             (Some(number), Direction::Backward) => MAX_PRIORITY.saturating_sub(number),
         };
@@ -87,6 +89,7 @@ pub(crate) enum Direction {
     Backward,
 }
 
+/// The greatest priority that a section's name can have.
 const MAX_PRIORITY: u32 = 65535;
 
 #[cfg(test)]
@@ -97,15 +100,16 @@ mod tests {
     fn old_and_new_lists_map_to_one_order() {
         use Direction::*;
         use InitializerKind::*;
-        assert_eq!(classify(b".init_array"), Some((Init, 65535, Forward)));
+        assert_eq!(classify(b".init_array"), Some((Init, 65536, Forward)));
+        assert_eq!(classify(b".init_array.65535"), Some((Init, 65535, Forward)));
         assert_eq!(classify(b".init_array.00101"), Some((Init, 101, Forward)));
         assert_eq!(classify(b".ctors.65434"), Some((Init, 101, Backward)));
-        assert_eq!(classify(b".dtors"), Some((Fini, 65535, Backward)));
+        assert_eq!(classify(b".dtors"), Some((Fini, 65536, Backward)));
         assert_eq!(classify(b".fini_array.7"), Some((Fini, 7, Forward)));
         assert_eq!(classify(b".init_arrays"), None);
         assert_eq!(
             classify(b".init_array.x"),
-            Some((Init, 65535, Forward)),
+            Some((Init, 65536, Forward)),
             "a suffix that is no number has no effect"
         );
     }

@@ -7,7 +7,8 @@
 //!   window, which limits it);
 //! - only absolute 64-bit relocations refer to it, or none;
 //! - its own relocations do not depend on its address;
-//! - it has no definition that other objects see, because their references may be 32-bit.
+//! - it has no definition that other objects see, because their references may be 32-bit;
+//! - it is not one of several sections of one name whose bounds the object refers to, because these are contiguous.
 //!
 //! In case of doubt a section stays in the window.
 
@@ -30,7 +31,10 @@ pub(crate) fn choose(graph: &LinkGraph) -> Vec<BlockId> {
             is_eligible[block.index()] = false;
         }
     }
-    for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
+    for (id, block) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
+        if let Some(follower) = block.followed_by {
+            (is_eligible[id.index()], is_eligible[follower.index()]) = (false, false);
+        }
         for edge in graph.edges(id) {
             if edge.kind.depends_on_place() {
                 is_eligible[id.index()] = false;

@@ -12,15 +12,15 @@
 //! | phase | file | result |
 //! |---|---|---|
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
-//! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups without an owned definition are dropped |
+//! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
 //! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
-//! | tables | `symbol_uses.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
+//! | tables | `symbol_uses.rs`, `sizes.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
-//! | fix up | `fixup.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
+//! | fix up | `fixup.rs`, `plain_edges.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
 //! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
 //! | *plugins may read and change bytes* | `fixed_link.rs` | |
 //! | collect | `frames.rs`, `initializers.rs` | the unwind records and the lists of initialisers and finalisers |
@@ -68,10 +68,12 @@ mod lines;
 mod linker_names;
 mod output_budget;
 mod pipeline;
+mod plain_edges;
 mod prefix_filter;
 mod prune;
 mod range_extension;
 mod resolved_link;
+mod sizes;
 mod stubs;
 mod symbol_file;
 mod symbol_uses;

@@ -39,6 +39,7 @@ use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
 use crate::link::prune;
 use crate::link::resolved_link::ResolvedLink;
+use crate::link::sizes;
 use crate::link::symbol_uses::SymbolUses;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
@@ -156,7 +157,7 @@ impl ReadLink {
         let Link { graph, symbol_uses, tables, plan, contents, externals, .. } = &mut *link;
         // Definitions that the responsibility does not own become externals.
         if let Some(is_owned) = is_owned {
-            claim::claim(graph, is_owned);
+            claim::claim(graph, is_owned)?;
         }
         init_fragments::check(graph)?;
         linker_names::require(graph);
@@ -175,12 +176,16 @@ impl ReadLink {
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
         symbol_uses.collect(graph);
+        sizes::check(graph, symbol_uses.kinds)?;
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;
         layout::assign(graph, plan, contents)?;
         let used = symbol_uses.used_externals(graph);
-        externals.extend(used.map(|(symbol, needs_static_tls)| UsedExternal { symbol, needs_static_tls }));
+        externals.extend(used.map(|(symbol, needs_static_tls)| {
+            let is_hidden = graph.symbols[symbol.index()].is_hidden;
+            UsedExternal { symbol, needs_static_tls, is_hidden }
+        }));
         link.thread_locals = thread_locals;
         Ok(PlannedLink { link })
     }
@@ -371,6 +376,11 @@ impl PlacedLink {
         self.link.external_names()
     }
 
+    /// By external: whether the object declares it hidden, internal or protected.
+    pub(crate) fn hidden_externals(&self) -> impl Iterator<Item = bool> {
+        self.link.externals.iter().map(|external| external.is_hidden)
+    }
+
     /// Writes all bytes, applies all edges, and seals the memory.
     ///
     /// `found` has one element per external, in the order of [`externals`](Self::externals). `image` is the image of
@@ -451,7 +461,7 @@ impl Pooled for Link {
 impl Link {
     fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         let graph = &self.graph;
-        self.externals.iter().map(move |UsedExternal { symbol, needs_static_tls }| ExternalSymbol {
+        self.externals.iter().map(move |UsedExternal { symbol, needs_static_tls, .. }| ExternalSymbol {
             name: graph.symbol_name(*symbol),
             required: graph.symbols[symbol.index()].binding != Binding::Weak,
             needs_static_tls: *needs_static_tls,
@@ -539,4 +549,6 @@ impl_recycle!(UsedExternal);
 struct UsedExternal {
     symbol: SymbolIndex,
     needs_static_tls: bool,
+    /// Whether only the object's own dylib may define it.
+    is_hidden: bool,
 }

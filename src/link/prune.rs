@@ -159,7 +159,7 @@ impl Walk {
     fn follow_edges(&mut self, graph: &mut LinkGraph) {
         let blocks_of_symbols = self.mark_defining_blocks(graph);
         let groups = self.has_groups.then(|| Groups::of(graph));
-        let mut is_group_live: RecycledVec<bool> = RecycledVec::repeat(false, graph.group_count as usize);
+        let mut is_group_live: RecycledVec<bool> = RecycledVec::repeat(false, graph.group_signatures.len());
         let mut worklist = Worklist::of(graph);
         let LinkGraph { blocks, edges, .. } = &mut *graph;
         while let (true, Some(id)) = (self.unmarked > 0, worklist.unvisited.pop()) {

@@ -153,12 +153,13 @@ impl<'a> Verifier<'a> {
         if [range_extension.thunks(), range_extension.slots()].contains(&Some(id)) {
             return Ok(());
         }
-        self.check_bytes(content, memory, address, &self.object.relocations(self.link.graph, id))
+        self.check_bytes(block.role, content, memory, address, &self.object.relocations(self.link.graph, id))
     }
 
     /// Checks fields by their formulas and all other bytes against the object's `content`.
     fn check_bytes(
         &self,
+        role: Role,
         content: &[u8],
         memory: &[u8],
         address: u64,
@@ -174,7 +175,7 @@ impl<'a> Verifier<'a> {
             if !self.knows(relocation) {
                 continue;
             }
-            let fields = self.fields(content, memory, address);
+            let fields = self.fields(role, content, memory, address);
             let range = match is_overlapping {
                 true => relocation.rewritable(),
                 false => fields.check(relocation)?,
@@ -184,7 +185,7 @@ impl<'a> Verifier<'a> {
             };
             explained.copy_from_slice(memory);
         }
-        self.fields(content, memory, address).explain_encodings(&mut explained, relocations)?;
+        self.fields(role, content, memory, address).explain_encodings(&mut explained, relocations)?;
         first_difference(memory, &explained)
     }
 
@@ -194,14 +195,14 @@ impl<'a> Verifier<'a> {
     }
 
     /// The checks of one section's fields.
-    fn fields<'b>(&'b self, content: &'b [u8], memory: &'b [u8], address: u64) -> FieldVerifier<'b> {
+    fn fields<'b>(&'b self, role: Role, content: &'b [u8], memory: &'b [u8], address: u64) -> FieldVerifier<'b> {
         let Verifier { link, snapshot, object, .. } = self;
-        FieldVerifier { link, snapshot, object, content, memory, address }
+        FieldVerifier { link, snapshot, object, content, memory, address, role }
     }
 
     /// Checks that every word of the GOT is a symbol's address, or part of an entry of a thread-local variable.
     fn check_got(&self, address: u64, memory: &[u8]) -> Result<(), Mismatch> {
-        let fields = self.fields(&[], memory, address);
+        let fields = self.fields(Role::Plain, &[], memory, address);
         let mut explained = 0;
         for (number, symbol) in (0..).zip(self.link.tables.slots.iter()) {
             fields.expect_entry(number * 8, address + number * 8, &[fields.symbol_address(symbol.0)])?;
@@ -224,7 +225,7 @@ impl<'a> Verifier<'a> {
     }
 
     fn check_stubs(&self, address: u64) -> Result<(), Mismatch> {
-        let fields = self.fields(&[], &[], address);
+        let fields = self.fields(Role::Plain, &[], &[], address);
         for (number, symbol) in (0..).zip(self.link.tables.stub_targets.iter()) {
             let (target, offset) = (fields.symbol_address(symbol.0), number * self.link.tables.stub_size());
             if !fields.is_stub_for(address + offset, target) {
@@ -270,7 +271,7 @@ impl<'a> Verifier<'a> {
             };
             let relocations = self.object.relocations(self.link.graph, id);
             // The image has no address: the linker refused relocations that depend on one.
-            let checked = self.check_bytes(content, memory, 0, &relocations);
+            let checked = self.check_bytes(block.role, content, memory, 0, &relocations);
             checked.map_err(|mismatch| self.error(name, mismatch))?;
             gaps[range].fill(0);
         }

@@ -125,11 +125,11 @@ fn the_plan_adds_up_and_initialisers_have_their_priorities() {
     let expected = [
         ("finaliser", 101, 1),
         ("finaliser", 30000, 1),
-        ("finaliser", 65535, 3),
+        ("finaliser", 65536, 3),
         ("initialiser", 101, 1),
         ("initialiser", 500, 1),
         ("initialiser", 30000, 1),
-        ("initialiser", 65535, 2),
+        ("initialiser", 65536, 2),
     ];
     assert_eq!(lists, expected);
     let undefined: Vec<&str> =

@@ -44,6 +44,27 @@ fn separated_sections_of_one_name_are_placed_together() {
     assert_eq!(long(&jit, "test"), 123);
 }
 
+// Seen red: the entries had the object's order.
+#[test]
+fn linked_sections_with_bounds_have_the_order_of_the_sections_that_they_are_linked_to() {
+    let source = r#"
+        .section .text.b,"ax",@progbits; b: ret
+        .section .text.a,"ax",@progbits; a: ret
+        .section sets,"ao",@progbits,.text.a; .quad 2
+        .section sets,"ao",@progbits,.text.b,unique,1; .quad 1
+        .section sets,"a",@progbits,unique,2; .quad 7
+        .globl test
+        .text
+        test: lea __start_sets(%rip), %rdx; lea __stop_sets(%rip), %rcx; xor %eax, %eax
+        1: cmp %rcx, %rdx; je 2f; imul $10, %rax, %rax; add (%rdx), %rax; add $8, %rdx; jmp 1b
+        2: call a; call b; ret
+        .section .note.GNU-stack,"",@progbits
+    "#;
+    let Some(object) = asm(source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 712, "sections that are not linked come first");
+}
+
 #[test]
 fn bounds_of_an_absent_section_are_missing_symbols_or_null_when_weak() {
     let strong = "extern long __start_nothing[]; long test(void) { return (long)__start_nothing; }";

@@ -169,6 +169,26 @@ fn large_code_zero_fill_and_initialiser_lists_stay_in_the_window() {
     }
 }
 
+// Seen red: the second section had a mapping of its own, so the loop did not reach it.
+#[test]
+fn sections_of_one_name_with_bounds_stay_together_if_one_is_large() {
+    let Some(object) = asm("
+        .section parts,\"a\",@progbits\n.quad 1
+        .section parts,\"a\",@progbits,unique,1\n.zero 4 << 20\n.quad 10
+        .section parts,\"a\",@progbits,unique,2\n.quad 100
+        .section .rodata\nbounds: .quad __start_parts, __stop_parts
+        .text\n.globl test
+        test: mov bounds(%rip), %rdx; mov bounds + 8(%rip), %rcx; xor %eax, %eax
+        1: cmp %rcx, %rdx; jae 2f; add (%rdx), %rax; add $8, %rdx; jmp 1b
+        2: ret\n.section .note.GNU-stack")
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 111);
+    assert_eq!(planned(&object).segment_plan().large_sections, []);
+}
+
 #[test]
 fn large_sections_get_the_alignment_that_they_ask_for() {
     for align in [1u64, 64, 4096, 65536, 1 << 21] {

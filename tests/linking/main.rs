@@ -14,6 +14,10 @@ mod crafted;
 mod data;
 mod debug_info_size;
 mod found;
+#[cfg(feature = "range-extension")]
+mod function_addresses;
+mod groups;
+mod hidden;
 mod indirect;
 mod indirect_branches;
 mod init_fragments;
@@ -29,6 +33,7 @@ mod refusals;
 mod shared_names;
 mod symbols;
 mod thread_locals;
+mod unloaded_sections;
 mod verify;
 #[cfg(not(feature = "range-extension"))]
 mod without_range_extension;

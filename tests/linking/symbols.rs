@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jittison::error::{Error, ErrorKind};
 use jittison::session::{DefinitionGenerator, JitDylib, SymbolRequest, Visibility};
 
+use crate::crafted::Elf;
 use crate::support::*;
 
 #[test]
@@ -64,6 +65,116 @@ fn a_definition_overrides_a_common_symbol_in_either_order() {
         let (jit, _trackers) = linked(&[objects[0], objects[1]]);
         assert_eq!((long(&jit, "test"), long(&jit, "other")), (77, 77));
     }
+}
+
+// Seen red: a weak definition that came first was used.
+#[test]
+fn a_common_symbol_overrides_a_weak_definition_in_either_order() {
+    let (Some(common), Some(weak)) = (
+        gcc(&["-O2", "-fPIC", "-fcommon"], "long shared; long test(void) { return shared; }"),
+        c("__attribute__((weak)) long shared = 5; long other(void) { return shared; }"),
+    ) else {
+        return;
+    };
+    for objects in [[&common, &weak], [&weak, &common]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!((long(&jit, "test"), long(&jit, "other")), (0, 0));
+    }
+    let (jit, _trackers) = linked(&[&weak]);
+    assert_eq!(long(&jit, "other"), 5);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object(&tracker, "common.o", common).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::DuplicateDefinition { .. }), "code has the weak definition: {error}");
+}
+
+// Seen red: the address had the alignment of the larger symbol only.
+#[test]
+fn a_common_symbol_whose_definition_is_aligned_less_strictly_is_refused() {
+    let object = |commons: &str, function: &str| {
+        asm(&format!(
+            "{commons}\n.text\n.globl {function}\n{function}: lea shared(%rip), %rax; ret
+             .section .note.GNU-stack,\"\",@progbits"
+        ))
+    };
+    let (Some(strict), Some(larger), Some(largest)) = (
+        object(".comm shared, 8, 64", "strict"),
+        // The first symbol makes the address of the second an odd multiple of 8.
+        object(".comm before, 8, 8\n.comm shared, 16, 8", "larger"),
+        object(".comm shared, 32, 128", "largest"),
+    ) else {
+        return;
+    };
+    for objects in [[&strict, &larger], [&larger, &strict]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        long(&jit, "larger");
+        let error = jit.address_of(jit.main_dylib(), "strict").unwrap_err();
+        assert_says(&error, &["alignment of a common symbol", "64 bytes", "`shared`"]);
+    }
+    for objects in [[&strict, &largest], [&largest, &strict]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!((long(&jit, "strict"), long(&jit, "largest") % 128), (long(&jit, "largest"), 0));
+    }
+}
+
+// Seen red: the object used its own value, although another object's definition counts.
+#[test]
+fn an_absolute_value_that_lost_to_another_definition_is_not_used() {
+    let stack = "\n.section .note.GNU-stack,\"\",@progbits";
+    let (Some(counting), Some(lost)) = (
+        asm(&format!(".globl value\nvalue = 9{stack}")),
+        asm(&format!(".weak value\n.text\n.globl test\ntest: movabs $value, %rax; ret{stack}")),
+    ) else {
+        return;
+    };
+    // The assembler would fold an absolute symbol of the same object.
+    let mut lost = Elf(lost);
+    let at = lost.symbol("value");
+    lost.store(at + 6, 2, 0xfff1);
+    lost.store(at + 8, 8, 5);
+    let (jit, _trackers) = linked(&[&lost.0]);
+    assert_eq!(long(&jit, "test"), 5);
+    for objects in [[&counting, &lost.0], [&lost.0, &counting]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!(long(&jit, "test"), 9);
+    }
+}
+
+// Seen red: the field had the size of the definition that lost.
+#[test]
+fn the_size_of_a_symbol_whose_definition_lost_is_refused() {
+    let object = |binding: &str, size: u32| {
+        asm(&format!(
+            ".data\n.{binding} object\n.type object, @object\nobject: .zero {size}\n.size object, {size}
+             .globl {binding}_size\n{binding}_size: .quad 0\n.reloc {binding}_size, R_X86_64_SIZE64, object
+             .section .note.GNU-stack,\"\",@progbits"
+        ))
+    };
+    let (Some(counting), Some(lost)) = (object("globl", 16), object("weak", 4)) else { return };
+    let (jit, _trackers) = linked(&[&counting]);
+    let size = jit.address_of(jit.main_dylib(), "globl_size").unwrap().value();
+    assert_eq!(read(size, 8), 16u64.to_le_bytes());
+    let error = refused_in(&jit, &lost, "weak_size");
+    assert_says(&error, &["bad.o", "`.data`", "R_X86_64_SIZE64", "another object's symbol", "`object`"]);
+}
+
+// Seen red: the name was not found.
+#[test]
+fn the_default_version_of_a_symbol_is_found_by_its_name() {
+    let (Some(versions), Some(user)) = (
+        asm("
+            .text
+            .symver first, choice@OLD
+            .symver second, choice@@NEW
+            .globl first, second
+            first: mov $1, %eax; ret
+            second: mov $2, %eax; ret
+            .section .note.GNU-stack,\"\",@progbits"),
+        c("extern long choice(void); long test(void) { return choice(); }"),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&user, &versions]);
+    assert_eq!((long(&jit, "test"), long(&jit, "choice@OLD")), (2, 1));
 }
 
 #[test]

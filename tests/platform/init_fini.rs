@@ -129,6 +129,30 @@ fn unnumbered_ctors_run_last_from_the_end_and_unnumbered_dtors_first_from_the_st
     assert_eq!(take(), [5, 6, 7], "a .dtors list runs from its start");
 }
 
+// Seen red: a list without a number had the priority 65535, so the order of the objects decided.
+#[test]
+fn lists_without_a_number_come_after_all_lists_with_one_across_objects() {
+    let object = |number: i64, section: &str, opposite: &str| {
+        asm(&lists(&[(section, &[number]), (opposite, &[number + 10])]).replace("touch", &format!("touch{number}")))
+    };
+    let (Some(plain), Some(last), Some(named)) = (
+        object(1, ".init_array", ".fini_array"),
+        object(2, ".init_array.65535", ".fini_array.65535"),
+        object(3, ".init_array.name", ".dtors"),
+    ) else {
+        return;
+    };
+    let jit = recording_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    for (name, object) in [("plain.o", &plain), ("last.o", &last), ("named.o", &named)] {
+        jit.add_object(&tracker, name, &object[..]).unwrap();
+    }
+    assert_eq!(initialize(&jit, jit.main_dylib()), 3);
+    assert_eq!(take(), [2, 1, 3], "a suffix that is no number has no effect");
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [13, 11, 12]);
+}
+
 #[test]
 fn objects_of_one_priority_are_initialised_in_the_order_added_and_finalised_in_reverse() {
     let (Some(a), Some(b)) = (c(&prioritised(100)), c(&prioritised(200))) else { return };

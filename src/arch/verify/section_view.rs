@@ -19,6 +19,9 @@ pub(crate) trait SectionView {
     /// `Z`: the size of a symbol.
     fn symbol_size(&self, symbol: u32) -> u64;
 
+    /// Whether the section is an unwind table (`.eh_frame`).
+    fn is_unwind_table(&self) -> bool;
+
     /// Whether a symbol is an external that is known to be a function.
     fn is_external_function(&self, symbol: u32) -> bool;
 

@@ -27,6 +27,12 @@ pub(crate) fn plain_stub(distance: i32) -> [u8; PLAIN_STUB_SIZE] {
     [0xff, 0x25, a, b, c, d, TRAP, TRAP]
 }
 
+/// Whether `before` ends with the opcode of `call`, `jmp` or a conditional jump whose operand is a distance of four
+/// bytes. No other instruction has such a byte directly before a distance to an address.
+pub(crate) fn is_branch_operand(before: &[u8]) -> bool {
+    matches!(before, [.., 0xe8 | 0xe9] | [.., 0x0f, 0x80..=0x8f])
+}
+
 /// The entry of a lazy function: `endbr64; movabs $number,%r11; jmp *slot(%rip)`. `distance` is the address of the slot
 /// minus that of the entry.
 pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {

@@ -14,7 +14,8 @@ use crate::base::Name;
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::is_private;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, shn, st};
+use crate::link::elf::groups::{self, LocalGroup};
+use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::init_fragments;
 use crate::link::initializers;
@@ -24,7 +25,7 @@ use crate::sync::Arc;
 #[derive(Debug, Default)]
 #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct ObjectInterface {
-    /// The global definitions, in the order of the object's symbol table.
+    /// The global definitions that have an address, in the order of the object's symbol table.
     pub symbols: Vec<InterfaceSymbol>,
     /// Whether the object has functions to run before its code is used, or before its code is removed. True also for
     /// `.init` and `.fini` fragments.
@@ -48,6 +49,11 @@ pub struct InterfaceSymbol {
     pub is_thread_local: bool,
     /// Whether it is a fixed value (`SHN_ABS`).
     pub is_absolute: bool,
+    /// Whether it is a strong definition and the signature of its COMDAT group. Of several such definitions with one
+    /// name, the first counts.
+    pub is_comdat: bool,
+    /// Whether it has an address. If not, it stands for a COMDAT group without a global definition.
+    pub has_address: bool,
     /// Whether it is a common symbol (`SHN_COMMON`). Of several common symbols with one name, the largest counts.
     pub is_common: bool,
     /// Size in bytes, as the object states it (`st_size`).
@@ -64,8 +70,10 @@ impl ObjectInterface {
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let mut symbols = Vec::new();
         let scanned = ObjectInterface::visit(name, bytes, |symbol, remaining| {
-            symbols.reserve(remaining);
-            symbols.push(symbol);
+            if symbol.has_address {
+                symbols.reserve(remaining);
+                symbols.push(symbol);
+            }
         })?;
         Ok(ObjectInterface { symbols, has_initializers: scanned.has_initializers })
     }
@@ -91,10 +99,19 @@ pub(super) fn visit_definitions(
     visit: &mut impl FnMut(InterfaceSymbol, usize),
 ) -> Result<(), Error> {
     let mut defined = SmallVec::new();
-    definitions(object, &mut defined)?;
+    let mut comdat = Vec::new();
+    definitions(object, &mut defined, &mut comdat)?;
+    if !comdat.is_empty() {
+        groups::retain_signatures(object, &mut comdat)?;
+    }
     let mut text = SharedText::of(object, &defined);
     for (number, (name, index, symbol)) in defined.iter().enumerate() {
-        visit(interface_symbol(text.next_name(name), *index, symbol), defined.len() - number);
+        let is_comdat = !comdat.is_empty() && comdat.binary_search(index).is_ok();
+        let symbol = InterfaceSymbol { is_comdat, ..interface_symbol(text.next_name(name), *index, symbol) };
+        visit(symbol, defined.len() - number);
+    }
+    for group in groups::local_groups(object, &defined)? {
+        visit(group_symbol(&group), 1);
     }
     Ok(())
 }
@@ -113,12 +130,15 @@ pub(crate) struct ScannedInterface {
 /// Whether the object has initialisers, and [`ScannedInterface::named_sections`].
 fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
     let (mut has_initializers, mut named) = (false, BTreeSet::new());
-    for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
+    for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & shf::ALLOC != 0) {
         let from_name = object.bytes_from_section_name(section)?;
         if initializers::may_list(from_name) {
             let name = object.section_name(section)?.as_bytes();
             has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
-        } else if from_name.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
+        } else if from_name.first() != Some(&b'.')
+            && section.sh_flags(LE).0 & shf::GROUP == 0
+            && section.sh_size(LE) > 0
+        {
             let name = object.section_name(section)?;
             if bounds::is_identifier(name) {
                 named.insert(name);
@@ -127,9 +147,6 @@ fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error>
     }
     Ok((has_initializers, named.into_iter().map(Box::from).collect()))
 }
-
-/// A global definition: its name, which is UTF-8, its index, and its entry in the symbol table.
-type Defined<'a> = (&'a [u8], SymbolIndex, &'a ElfSymbol);
 
 /// One shared text for the names of all definitions, so that a name needs no allocation of its own.
 struct SharedText {
@@ -160,11 +177,17 @@ impl SharedText {
     }
 }
 
-/// Collects the global definitions in `defined`. An out-parameter, because the vector is too large to move.
-fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 16]>) -> Result<(), Error> {
+/// Collects the global definitions in `defined`, and those of them that are strong and in section groups in `grouped`.
+/// An out-parameter, because the vector is too large to move.
+fn definitions<'a>(
+    object: &ElfObject<'a>,
+    defined: &mut SmallVec<[Defined<'a>; 16]>,
+    grouped: &mut Vec<SymbolIndex>,
+) -> Result<(), Error> {
     let symbols = object.symbols.all;
     // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
+    let may_have_versions = object.may_have_versions();
     for (number, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
@@ -173,6 +196,7 @@ fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 
             Some(name) => name,
             None => object.symbol_name(symbol)?.as_bytes(),
         };
+        let name = if may_have_versions { without_default_version(name) } else { name };
         if name.is_empty() {
             return Err(object.malformed("a global symbol without a name"));
         }
@@ -184,12 +208,31 @@ fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 
                 "it has the compiler's intermediate code (LTO) and no machine code: compile with -ffat-lto-objects";
             return Err(object.fault(LinkFault::NotAnObject(problem.to_string())));
         }
+        let index = SymbolIndex((first + number) as u32);
+        // An index of a section that does not exist is refused when the object is read.
+        let section = object.symbols.section(symbol, index.index()).ok().flatten();
+        let section = section.and_then(|section| object.sections.section(object::SectionIndex(section)).ok());
+        match section {
+            // A symbol without an address, such as one of debug information. Code cannot refer to it.
+            Some(section) if !is_loaded(section) => continue,
+            Some(section) if section.sh_flags(LE).0 & shf::GROUP != 0 && symbol.st_bind().0 == st::BIND_GLOBAL => {
+                grouped.push(index);
+            }
+            _ => {}
+        }
         if defined.is_empty() {
             defined.reserve(symbols.len() - first);
         }
-        defined.push((name, SymbolIndex((first + number) as u32), symbol));
+        defined.push((name, index, symbol));
     }
     Ok(())
+}
+
+/// The name that references without a version have for a symbol of the default version: `name` for `name@@VERSION`
+/// (`.symver`). Any other name stays as it is.
+#[cold]
+fn without_default_version(name: &[u8]) -> &[u8] {
+    name.windows(2).position(|pair| pair == b"@@").map_or(name, |end| &name[..end])
 }
 
 fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {
@@ -202,16 +245,33 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
         is_callable: matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
         is_thread_local: kind == st::TYPE_TLS,
         is_absolute: section == shn::ABS,
+        is_comdat: false,
+        has_address: true,
         is_common: section == shn::COMMON,
         size: symbol.st_size(LE),
     }
 }
 
+/// The symbol that stands for a section group. No symbol of a compiler has such a name.
+#[cold]
+fn group_symbol(group: &LocalGroup<'_>) -> InterfaceSymbol {
+    InterfaceSymbol {
+        name: Name::from(format!("section group `{}`", group.signature)),
+        index: group.symbol,
+        is_weak: true,
+        is_exported: false,
+        is_callable: false,
+        is_thread_local: false,
+        is_absolute: false,
+        is_comdat: false,
+        has_address: false,
+        is_common: false,
+        size: 0,
+    }
+}
+
 /// The common symbol that gcc defines in an object without machine code.
 const SLIM_LTO: &[u8] = b"__gnu_lto_slim";
-/// `SHF_ALLOC` and `SHF_GROUP`.
-const ALLOC: u64 = 2;
-const GROUP: u64 = 0x200;
 
 /// The names that an object needs other objects to define, in the order of its symbol table. Weak undefined symbols are
 /// not among them, because the object works without them.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `interface.rs` | what an object defines and needs, for the symbol table of a dylib |
 //! | `data.rs` | its global variables, for patching |
+//! | `groups.rs` | its COMDAT groups, as far as the interface needs them |
 //! | `outline.rs` | the positions of its tables, kept between the interface and the link |
 //! | `names.rs` | its string tables |
 //! | `read.rs`, `relocations.rs`, `properties.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
@@ -12,6 +13,7 @@
 //! the code after it never meets an index or a range that does not exist.
 
 mod data;
+mod groups;
 mod interface;
 mod names;
 mod outline;
@@ -37,12 +39,16 @@ use crate::arch::Arch;
 use crate::base::until_nul;
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::NameTable;
+use crate::link::graph::SymbolIndex;
 
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
 pub(crate) type ElfSymbol = Sym64<LittleEndian>;
 pub(crate) type Rela = Rela64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
+
+/// A global definition: its name, which is UTF-8, its index, and its entry in the symbol table.
+type Defined<'a> = (&'a [u8], SymbolIndex, &'a ElfSymbol);
 
 /// An object whose headers have been checked.
 pub(crate) struct ElfObject<'a> {
@@ -242,6 +248,11 @@ impl<'a> ElfObject<'a> {
         self.names.as_ref().map(NameTable::start)
     }
 
+    /// Whether a symbol's name may have a version (`name@VERSION`, `name@@VERSION`).
+    pub(crate) fn may_have_versions(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.has_byte(b'@'))
+    }
+
     /// The symbols' string table, if all of it is UTF-8.
     pub(crate) fn names_text(&self) -> Option<&'a str> {
         self.names.as_ref().and_then(NameTable::text)
@@ -269,6 +280,14 @@ pub(crate) fn section_name_table<'a>(
 ) -> &'a [u8] {
     let index = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
     index.and_then(|index| sections.section(index).ok()?.data(LE, bytes).ok()).unwrap_or_default()
+}
+
+/// Whether a section is part of the running program. Notes describe a file, not running code; no linker loads a section
+/// with `SHF_EXCLUDE`; and the types of tables that only a linker reads have no place in memory.
+pub(crate) fn is_loaded(section: &SectionHeader) -> bool {
+    let kind = section.sh_type(LE).0;
+    section.sh_flags(LE).0 & (shf::ALLOC | shf::EXCLUDE) == shf::ALLOC
+        && !matches!(kind, sht::NOTE | sht::RELA | sht::REL | sht::GROUP)
 }
 
 /// Describes bytes that are not ELF, for an error.
@@ -317,6 +336,7 @@ pub(crate) mod st {
     pub(crate) const TYPE_TLS: u8 = 6;
     pub(crate) const TYPE_GNU_IFUNC: u8 = 10;
     pub(crate) const BIND_LOCAL: u8 = 0;
+    pub(crate) const BIND_GLOBAL: u8 = 1;
     pub(crate) const BIND_WEAK: u8 = 2;
     pub(crate) const BIND_GNU_UNIQUE: u8 = 10;
     pub(crate) const VISIBILITY_DEFAULT: u8 = 0;
@@ -333,6 +353,21 @@ pub(crate) mod shn {
     pub(crate) const COMMON: u16 = 0xfff2;
     /// The section index is in a table of its own (`SHN_XINDEX`).
     pub(crate) const EXTENDED: u16 = 0xffff;
+}
+
+/// Section flags (`SHF_*`) of the gABI and of GNU.
+pub(crate) mod shf {
+    pub(crate) const WRITE: u64 = 1;
+    pub(crate) const ALLOC: u64 = 2;
+    pub(crate) const EXECINSTR: u64 = 4;
+    pub(crate) const LINK_ORDER: u64 = 0x80;
+    pub(crate) const OS_NONCONFORMING: u64 = 0x100;
+    /// The section is a member of a group.
+    pub(crate) const GROUP: u64 = 0x200;
+    pub(crate) const TLS: u64 = 0x400;
+    pub(crate) const COMPRESSED: u64 = 0x800;
+    pub(crate) const GNU_RETAIN: u64 = 0x20_0000;
+    pub(crate) const EXCLUDE: u64 = 0x8000_0000;
 }
 
 /// Section types of the gABI and LLVM (`CREL`).

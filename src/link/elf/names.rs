@@ -47,6 +47,11 @@ impl<'a> NameTable<'a> {
         self.is_plain
     }
 
+    /// Whether a name of the table may have this byte.
+    pub(super) fn has_byte(&self, byte: u8) -> bool {
+        memchr::memchr(byte, self.bytes).is_some()
+    }
+
     /// Whether no name of the table has more than `longest` bytes. Searches only for the last null byte of each piece
     /// of `longest + 1` bytes.
     pub(super) fn are_at_most(&self, longest: usize) -> bool {

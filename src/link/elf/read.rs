@@ -22,8 +22,9 @@ use smallvec::SmallVec;
 use crate::base::{RecycledVec, SegmentKind, until_nul};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
+use crate::link::elf::groups::GRP_COMDAT;
 use crate::link::elf::interface::visit_definitions;
-use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shn, sht, st};
+use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shf, shn, sht, st};
 use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
@@ -326,8 +327,8 @@ impl<'data> Reader<'_, 'data> {
             if flags.0 & GRP_COMDAT == 0 {
                 continue; // not a COMDAT group: another object cannot replace it, so its members are plain blocks
             }
-            let group = self.graph.group_count;
-            self.graph.group_count += 1;
+            let group = self.graph.group_signatures.len() as u32;
+            self.graph.group_signatures.push(SymbolIndex(section.sh_info(LE)));
             for member in members {
                 let slot = self.block_of.get(member.get(LE) as usize);
                 let block =
@@ -651,17 +652,3 @@ fn role_of(from_name: &[u8]) -> Role {
 /// The initial value of `Reader::block_of`, to be repeated.
 static NO_BLOCKS: [Option<BlockId>; 64] = [None; 64];
 const EH_FRAME: &[u8] = b".eh_frame";
-const GRP_COMDAT: u32 = 1;
-
-/// Section flags (`SHF_*`) of the gABI and of GNU.
-mod shf {
-    pub(super) const WRITE: u64 = 1;
-    pub(super) const ALLOC: u64 = 2;
-    pub(super) const EXECINSTR: u64 = 4;
-    pub(super) const LINK_ORDER: u64 = 0x80;
-    pub(super) const OS_NONCONFORMING: u64 = 0x100;
-    pub(super) const TLS: u64 = 0x400;
-    pub(super) const COMPRESSED: u64 = 0x800;
-    pub(super) const GNU_RETAIN: u64 = 0x20_0000;
-    pub(super) const EXCLUDE: u64 = 0x8000_0000;
-}

@@ -15,7 +15,7 @@ use crate::arch::{EdgeKind, KindSet, RelocationType};
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
-use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
+use crate::link::graph::{Block, BlockId, Content, Edge, LinkGraph, SymbolIndex};
 use crate::link::use_recorder::ReferrerBit;
 
 impl<'data> Reader<'_, 'data> {
@@ -92,7 +92,7 @@ impl<'data> Reader<'_, 'data> {
         let end = self.graph.edges.len() as u32;
         let target = &mut self.graph.blocks[block.index()];
         (target.edges, target.referrer_bit) = (first as u32..end, referrer);
-        if self.graph.kinds.has_any_of(KindSet::SIZE) { self.check_sizes(block) } else { Ok(()) }
+        Ok(())
     }
 
     /// Step 1. Returns false if a relocation is unusual. The edges are then invalid and must be discarded.
@@ -177,20 +177,6 @@ impl<'data> Reader<'_, 'data> {
         let what = self.graph.arch.unsupported_name(relocation.r_type(LE, false).0);
         let symbol = self.symbol_name(SymbolIndex(symbol)).to_string();
         self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
-    }
-
-    /// Refuses a size relocation to an external symbol: only the object that defines a symbol knows its size.
-    fn check_sizes(&self, block: BlockId) -> Result<(), Error> {
-        let is_elsewhere = |edge: &&Edge| self.graph.definition(edge.symbol) == Definition::External;
-        let Some(edge) = self.graph.edges(block).iter().filter(|edge| edge.kind.is_size()).find(is_elsewhere) else {
-            return Ok(());
-        };
-        Err(self.object.fault(LinkFault::Unsupported {
-            what: format!("relocation {} to another object's symbol", self.graph.relocation_name(edge.kind)),
-            section: self.block_name(block).to_string(),
-            offset: edge.offset.into(),
-            symbol: self.symbol_name(edge.symbol).to_string(),
-        }))
     }
 }
 

@@ -144,9 +144,11 @@ impl RangeExtender {
 fn refusal(link: &ResolvedLink<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {
     let hex: String = instruction.iter().map(|byte| format!(" {byte:02x}")).collect();
     let of_instruction = if hex.is_empty() { String::new() } else { format!(" in the instruction{hex}") };
+    let is_function = link.found(edge.symbol).is_some_and(|found| found.is_callable);
+    let target = if is_function { "the function" } else { "data" };
     link.graph.fault(LinkFault::Unsupported {
         what: format!(
-            "{}{of_instruction} to data at {}, which is out of reach ({problem}; compile with -fPIC)",
+            "{}{of_instruction} to {target} at {}, which is out of reach ({problem}; compile with -fPIC)",
             link.graph.relocation_name(edge.kind),
             link.address(edge.symbol)
         ),

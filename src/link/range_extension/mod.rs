@@ -1,9 +1,10 @@
-//! Range extension: 32-bit references to data that is out of reach, such as a variable of a shared library.
+//! Range extension: 32-bit references to data and functions that are out of reach, such as a variable of a shared library.
 //!
 //! Code of `-fno-pic` and `-fPIE` names the variables of other objects with 32 bits. A static linker copies such a
 //! variable into the program and binds the library to the copy (`R_X86_64_COPY`). Here the library is
 //! bound already. So the variable stays where it is, nothing of the library changes, and the link extends the
-//! *reference* to 64 bits instead:
+//! *reference* to 64 bits instead. The address of a function is treated alike. A call reaches a function by a stub, but
+//! a stub has another address, and code may compare the addresses of functions.
 //!
 //! ```text
 //!   code:              mov stdout(%rip), %rdi      →   jmp thunk; traps          thunk: movabs $stdout, %rdi
@@ -17,7 +18,7 @@
 //! | phase | step | file |
 //! |---|---|---|
 //! | tables | reserve a thunk or slot for each reference that may turn out too short: a 32-bit reference in code or in an exception table, to an external that may belong to a library | `reservation.rs` |
-//! | fix up | apply each reference that fits; use the stub of a function that is out of reach; collect what is left, the *far references* | `fixup.rs` |
+//! | fix up | apply each reference that fits; use the stub of a function for calls that do not reach it; collect what is left, the *far references* | `fixup.rs` |
 //! | | code: move the instruction of each far reference to a thunk | the architecture's `extend_code` |
 //! | | exception tables: change the encoding of every table of the section, because one encoding holds for all entries of a table | `type_tables.rs` |
 //! | | run these steps for each block, then write thunks and slots | `extender.rs` |

@@ -19,6 +19,8 @@ pub(super) struct FieldVerifier<'a> {
     pub(super) memory: &'a [u8],
     /// The section's address.
     pub(super) address: u64,
+    /// What the link does with the section.
+    pub(super) role: Role,
 }
 
 /// Where a thread-local variable is.
@@ -116,6 +118,10 @@ impl SectionView for FieldVerifier<'_> {
 
     fn symbol_size(&self, symbol: u32) -> u64 {
         self.object.symbol_size(symbol)
+    }
+
+    fn is_unwind_table(&self) -> bool {
+        self.role == Role::EhFrame
     }
 
     fn is_external_function(&self, symbol: u32) -> bool {

@@ -42,6 +42,11 @@ pub(crate) struct FoundSymbol {
 impl FoundSymbol {
     const MISSING: FoundSymbol =
         FoundSymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, definition: None };
+
+    /// Whether the definition is in the link's own dylib. False for an absolute symbol.
+    pub(crate) fn is_of_own_dylib(&self) -> bool {
+        matches!(self.definition, Some((0, _)))
+    }
 }
 
 impl ReadyLookup {

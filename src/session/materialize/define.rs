@@ -310,16 +310,20 @@ enum SymbolResolution {
 }
 
 impl SymbolResolution {
-    /// The rules of ELF, and one more: a symbol that was looked up is never replaced. Of two common symbols the larger
-    /// is used. A definition replaces a common symbol if it is large enough. A size of zero is unknown, and is
-    /// accepted.
+    /// The rules of native linkers, and one more: a symbol that was looked up is never replaced. Of two common symbols the
+    /// larger is used. A strong definition replaces a common symbol if it is large enough. A size of zero is unknown,
+    /// and is accepted. A common symbol replaces a weak definition. Of two COMDAT groups the first is used.
     fn resolve(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> SymbolResolution {
         let existing_size = table.size(existing);
         let is_untouched = existing.state == SymbolState::NeverSearched;
         let is_common = |flags: SymbolFlags| flags.contains(SymbolFlags::COMMON);
+        let is_comdat = |flags: SymbolFlags| flags.contains(SymbolFlags::COMDAT);
         let is_too_small = |wanted: u64, found: u64| found != 0 && wanted > found;
         match (is_common(existing.flags), is_common(new.flags)) {
             (true, true) if is_untouched && is_too_small(new.size, existing_size) => SymbolResolution::ReplaceExisting,
+            // The code that has the weak definition would not see the common symbol.
+            (false, true) if existing.flags.is_weak() && !is_untouched => SymbolResolution::Duplicate,
+            (false, true) if existing.flags.is_weak() => SymbolResolution::ReplaceExisting,
             (_, true) if is_too_small(new.size, existing_size) => {
                 SymbolResolution::TooSmall { wanted: new.size, found: existing_size }
             }
@@ -328,7 +332,9 @@ impl SymbolResolution {
             (true, false) if is_untouched && is_too_small(existing_size, new.size) => {
                 SymbolResolution::TooSmall { wanted: existing_size, found: new.size }
             }
-            _ if new.flags.is_weak() => SymbolResolution::KeepExisting,
+            _ if new.flags.is_weak() || is_comdat(existing.flags) && is_comdat(new.flags) => {
+                SymbolResolution::KeepExisting
+            }
             _ if existing.flags.is_weak() && is_untouched => SymbolResolution::ReplaceExisting,
             _ => SymbolResolution::Duplicate,
         }

@@ -37,6 +37,10 @@ impl SymbolFlags {
     /// A thread-local variable. Its address is the address of a [`TlsIndex`](crate::base::TlsIndex).
     pub const THREAD_LOCAL: SymbolFlags = SymbolFlags(64);
 
+    /// A strong definition that is the signature of its COMDAT section group. It is not added if another object's group of
+    /// the same signature defines the name.
+    pub(crate) const COMDAT: SymbolFlags = SymbolFlags(128);
+
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: SymbolFlags) -> bool {
         self.0 & other.0 == other.0
@@ -75,6 +79,7 @@ impl fmt::Debug for SymbolFlags {
             (SymbolFlags::SIDE_EFFECTS_ONLY, "side-effects-only"),
             (SymbolFlags::COMMON, "common"),
             (SymbolFlags::THREAD_LOCAL, "thread-local"),
+            (SymbolFlags::COMDAT, "comdat"),
         ];
         let set: Vec<_> = names.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name).collect();
         write!(f, "[{}]", set.join(" "))

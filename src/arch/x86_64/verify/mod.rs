@@ -221,7 +221,8 @@ impl Fields<'_> {
         is_stub_for(self.0, stub, target)
     }
 
-    /// As [`expect`](Self::expect); but for a known function whose address does not fit, `leads_to` may be its stub.
+    /// As [`expect`](Self::expect); but for a known function whose address does not fit, `leads_to` may be its stub if
+    /// the field is only used for a call: the operand of a branch, or the personality routine of an unwind table.
     fn expect_or_stub(
         &self,
         relocation: &Relocation,
@@ -229,14 +230,25 @@ impl Fields<'_> {
         expected: u64,
         leads_to: u64,
     ) -> Result<(), Mismatch> {
-        let is_function = self.0.is_external_function(relocation.symbol);
+        let is_called = self.0.is_external_function(relocation.symbol)
+            && (self.0.is_unwind_table() || relocation.r_type == 2 && self.is_operand_of_branch(relocation));
         let fits = match relocation.r_type {
             10 => u32::try_from(expected).is_ok(),
             _ => i32::try_from(expected as i64).is_ok(),
         };
-        if is_function && !fits && self.is_stub_for(leads_to, self.0.symbol_address(relocation.symbol)) {
+        if is_called && !fits && self.is_stub_for(leads_to, self.0.symbol_address(relocation.symbol)) {
             return Ok(());
         }
         self.expect(relocation, found, expected)
+    }
+
+    /// Whether the opcode before the field is that of `call`, `jmp` or `jcc`.
+    fn is_operand_of_branch(&self, relocation: &Relocation) -> bool {
+        let byte = |before: usize| self.0.content().get(relocation.field().start.checked_sub(before)?).copied();
+        match (byte(2), byte(1)) {
+            (_, Some(0xe8 | 0xe9)) => true,
+            (Some(0x0f), Some(opcode)) => opcode & 0xf0 == 0x80,
+            _ => false,
+        }
     }
 }
