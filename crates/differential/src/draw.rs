@@ -386,7 +386,7 @@ fn add_extras(rng: &mut Rng, objects: &mut [Object]) {
         3..6 => object.extras.push(Extra::Getopt),
         6..7 => object.extras.push(Extra::Fragment { is_init: rng.bool(), value: 0x77 }),
         7..9 => object.extras.push(Extra::LinkerName {
-            name: pick(rng, &["_end", "__ehdr_start", "__bss_start", "_etext", "__init_array_start", "__dso_handle"]),
+            name: pick(rng, &["_end", "__ehdr_start", "__bss_start", "_etext", "__init_array_start", "edata"]),
         }),
         _ => {}
     }
