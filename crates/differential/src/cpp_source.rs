@@ -98,7 +98,7 @@ fn write_inline(file: &mut String, code: &mut String, inline: Inline, id: usize,
             let _ = writeln!(file, "static named cpp_static(\"{id} lists static made\", \"{id} lists static ended\");");
             Ok(())
         }
-        Inline::InlineObject => {
+        Inline::SharedObject => {
             let _ = writeln!(
                 file,
                 "inline named cpp_object_once(\"{id} lists inline made\", \"{id} lists inline ended\");"

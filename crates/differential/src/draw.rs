@@ -407,7 +407,7 @@ fn add_inline(rng: &mut Rng, objects: &mut [Object]) {
         Inline::Virtual,
         Inline::Exception,
         Inline::Static,
-        Inline::InlineObject,
+        Inline::SharedObject,
     ];
     let count = rng.usize(1..=3);
     let chosen = pick_several(rng, &all, count);

@@ -49,7 +49,7 @@ pub enum Inline {
     /// An object with a destructor; each object file has its own.
     Static,
     /// An object with a destructor that all object files share.
-    InlineObject,
+    SharedObject,
 }
 
 impl List {

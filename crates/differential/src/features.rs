@@ -29,7 +29,7 @@ fn name_of_extra(extra: &Extra) -> &'static str {
         Extra::Listed { .. } | Extra::Grouped { .. } | Extra::Fragment { .. } | Extra::AtExit { .. } => "lists",
         Extra::Element { set, .. } | Extra::Walk { set, .. } => set,
         Extra::Versioned { .. } => "version",
-        Extra::Inline(Inline::Static | Inline::InlineObject) => "lists",
+        Extra::Inline(Inline::Static | Inline::SharedObject) => "lists",
         Extra::Inline(Inline::Function) => "cpp_function",
         Extra::Inline(Inline::StaticLocal) => "cpp_local",
         Extra::Inline(Inline::Variable) => "cpp_variable",

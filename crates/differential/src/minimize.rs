@@ -56,13 +56,19 @@ fn reductions(program: &Program) -> Vec<Program> {
         push(&|program| program.objects[object].extras.clear());
         push(&|program| program.objects[object].references.clear());
         for index in 0..program.objects[object].extras.len() {
-            push(&|program| drop(program.objects[object].extras.remove(index)));
+            push(&|program| {
+                program.objects[object].extras.remove(index);
+            });
         }
         for index in 0..program.objects[object].references.len() {
-            push(&|program| drop(program.objects[object].references.remove(index)));
+            push(&|program| {
+                program.objects[object].references.remove(index);
+            });
         }
         for index in 0..program.objects[object].definitions.len() {
-            push(&|program| drop(program.objects[object].definitions.remove(index)));
+            push(&|program| {
+                program.objects[object].definitions.remove(index);
+            });
         }
         for index in 0..program.objects[object].imports.len() {
             push(&|program| drop_import(program, object, index));
