@@ -212,8 +212,8 @@ impl Arch {
         }
     }
 
-    /// A stub that begins with a mark: a jump to the address in a slot. Its address may serve as a function pointer. `distance` is the address
-    /// of the slot minus that of the stub.
+    /// A stub that begins with a mark: a jump to the address in a slot. Its address may serve as a function pointer.
+    /// `distance` is the address of the slot minus that of the stub.
     #[inline(always)]
     pub(crate) fn stub(self, distance: i32) -> [u8; STUB_SIZE] {
         match self {

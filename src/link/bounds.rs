@@ -2,8 +2,8 @@
 //! not specify these symbols; every ELF linker since binutils 2.2 defines them.
 //!
 //! The symbols mean the object's own sections of that name. All sections of one name are placed next to each other, in
-//! the object's order or in that of the sections that they are linked to (`SHF_LINK_ORDER`), so that one loop can visit all of them. If the object has no section of the name, the symbols
-//! are looked up like any external.
+//! the object's order or in that of the sections that they are linked to (`SHF_LINK_ORDER`), so that one loop can visit
+//! all of them. If the object has no section of the name, the symbols are looked up like any external.
 //!
 //! Bounds do not span objects. The layer refuses an object that refers to the bounds of a section if another object of
 //! the same dylib has a section of that name (`src/layer/section_bounds.rs`).
@@ -15,7 +15,8 @@ use crate::link::graph::{Block, BlockId, Definition, LinkGraph, RequestedBounds,
 
 /// The sections of one name whose bounds the object refers to.
 pub(crate) struct BoundedSection {
-    /// In the order in which they are placed: the object's order, with `SHF_LINK_ORDER` that of the linked sections. Never empty after [`find`].
+    /// In the order in which they are placed: the object's order, with `SHF_LINK_ORDER` that of the linked sections.
+    /// Never empty after [`find`].
     pub(crate) blocks: Vec<BlockId>,
     /// The `__start_` symbols.
     start: Vec<SymbolIndex>,

@@ -63,6 +63,22 @@ fn the_usage_of_a_tracker_counts_its_own_session_only() {
     assert_eq!(answer.call(), 42);
 }
 
+#[test]
+fn a_layer_that_is_registered_with_two_sessions_links_for_both_and_is_freed_by_each() {
+    let Some(object) = c("int answer(void) { return 42; }") else { return };
+    let (own, other, third) = (new_jit(), new_jit(), new_jit());
+    own.layer().register(other.session());
+    for jit in [&own, &other] {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        own.layer().link(&tracker, "answer.o", object.clone().into()).unwrap();
+        assert!(own.layer().usage(tracker.key()).code > 0);
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_eq!(own.layer().usage(tracker.key()), MemoryUsage::default());
+    }
+    let tracker = third.main_dylib().create_tracker().unwrap();
+    assert_foreign(own.layer().link(&tracker, "answer.o", object.into()));
+}
+
 /// The memory of the layer was freed under the handle.
 #[test]
 fn code_that_a_handle_keeps_outlives_a_layer_that_was_never_registered_and_is_dropped() {

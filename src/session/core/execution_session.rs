@@ -185,8 +185,8 @@ impl SessionInner {
         self.guards.id() + 1
     }
 
-    /// The current managers, in reverse of the order of release. Each dylib caches the list, so removals in different dylibs share no memory.
-    /// The cache is refreshed when its version differs.
+    /// The current managers, in reverse of the order of release. Each dylib caches the list, so removals in different
+    /// dylibs share no memory. The cache is refreshed when its version differs.
     pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {
         // Acquire pairs with the AcqRel increment of `edit_managers`: a thread that sees a version also sees its list.
         let version = self.managers_version.load(Ordering::Acquire);
