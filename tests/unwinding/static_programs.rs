@@ -21,7 +21,8 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
     let package_dir = built.join("package");
     let package = format!(
         "[package]\nname = \"static-host\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n
-         [dependencies]\njittison = {{ path = {here:?}, features = [\"unstable\"] }}\nlibc = \"0.2\"\n"
+         [dependencies]\nlibc = \"0.2\"\n
+         jittison = {{ path = {here:?}, default-features = false, features = [\"unstable\"] }}\n"
     );
     std::fs::create_dir_all(package_dir.join("src")).unwrap();
     std::fs::write(package_dir.join("Cargo.toml"), package).unwrap();
@@ -33,6 +34,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
         .arg(package_dir.join("Cargo.toml"))
         .env("CARGO_TARGET_DIR", &built)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
         .unwrap();
