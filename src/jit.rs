@@ -36,7 +36,7 @@ use crate::base::{CodeHold, ExecutorAddr, TlsIndex, clear_thread_cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer, InProcess};
 use crate::layer::ObjectLinkingLayer;
-use crate::link::ObjectBuffer;
+use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::memory::{MemoryMap, MemoryStatistics, MemoryUsage, Released};
 use crate::platform::dependencies_first;
 use crate::session::{
@@ -126,6 +126,24 @@ impl Jit {
     /// names can be defined again, and its memory is freed at once or with the tracker.
     pub fn link_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
         self.0.layer.link(tracker, name, bytes.into())
+    }
+
+    /// Adds a graph of a code generator under a tracker, as [`add_object`](Self::add_object) adds an object.
+    /// [`GraphBuilder`](crate::link::GraphBuilder) makes it.
+    ///
+    /// # Errors
+    /// As [`add_object`](Self::add_object).
+    pub fn add_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
+        self.0.layer.add_graph(tracker, graph)
+    }
+
+    /// Adds a graph of a code generator under a tracker and links it at once, as [`link_object`](Self::link_object) does with
+    /// an object.
+    ///
+    /// # Errors
+    /// As [`link_object`](Self::link_object).
+    pub fn link_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
+        self.0.layer.link_graph(tracker, graph)
     }
 
     /// Looks up a function in the main dylib and the dylibs that it links against. See [`lookup_in`](Self::lookup_in).

@@ -29,6 +29,24 @@ pub enum LinkFault {
     /// - *Remedy*: compile it again. If `readelf -a` accepts the object, please report it.
     #[error("malformed: {0}")]
     Malformed(String),
+    /// A graph that a generator built is not valid. Nothing was linked.
+    ///
+    /// - *Cause*: the generator named a block or a symbol of another graph, or a place outside of a block.
+    /// - *Remedy*: correct what the generator passes to `GraphBuilder`; the fields say where it is.
+    #[error(
+        "invalid graph: {problem} (block `{block}`, offset {offset:#x}{})",
+        if edge.is_empty() { String::new() } else { format!(", edge {edge}") }
+    )]
+    InvalidGraph {
+        /// The section of the block. Empty if no block is concerned.
+        block: String,
+        /// Offset in the block, in bytes.
+        offset: u64,
+        /// The relocation of the edge, by its psABI name, and its symbol. Empty if no edge is concerned.
+        edge: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The object uses something that jittison does not support.
     ///
     /// - *Cause*: a compiler option or a construct that the section *Limits* of `DESIGN.md` lists.

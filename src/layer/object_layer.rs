@@ -15,12 +15,12 @@ use crate::error::Result;
 use crate::host::{Executor, InProcess};
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::memory_ledger::MemoryLedger;
-use crate::layer::object_link::{Object, ObjectUnit, link_now};
+use crate::layer::object_link::{Object, ObjectUnit, link_graph_now, link_now};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::SectionBounds;
-use crate::link::ObjectBuffer;
+use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::memory::{MemoryManager, MemoryUsage, Tenant};
 use crate::session::{ExecutionSession, JitDylib, ManagerRank, ResourceKey, ResourceTracker};
 use crate::sync::Arc;
@@ -142,6 +142,26 @@ impl ObjectLinkingLayer {
     pub fn link(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         self.inner.sessions.check(tracker.dylib_handle())?;
         link_now(&self.inner, tracker, name, bytes)
+    }
+
+    /// Adds a graph under a tracker. It is linked when one of its symbols is looked up.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
+        self.inner.sessions.check(tracker.dylib_handle())?;
+        let name = graph.name.clone();
+        let (object, symbols) = Object::of_graph(tracker, &self.inner.section_bounds, graph)?;
+        tracker.define_with_absolute(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
+    }
+
+    /// Adds a graph under a tracker and links it at once, as [`link`](Self::link) does with an object.
+    ///
+    /// # Errors
+    /// As [`link`](Self::link).
+    pub fn link_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
+        self.inner.sessions.check(tracker.dylib_handle())?;
+        link_graph_now(&self.inner, tracker, graph)
     }
 
     /// Memory of the code under a key, in constant time.

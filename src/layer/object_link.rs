@@ -27,8 +27,8 @@ use crate::layer::plugin::LinkOrigin;
 use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
-    ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
-    PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex,
+    BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
+    ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex, named_sections,
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
@@ -46,12 +46,21 @@ pub(super) struct ObjectUnit {
     pub(super) symbols: RecycledVec<(Name, SymbolFlags)>,
 }
 
-/// The bytes of an object that is linked later.
+/// An object that is linked later.
 pub(super) struct Object {
-    bytes: ObjectBuffer,
-    /// The positions of the object's tables, from the read of its interface.
-    outline: Option<Outline>,
+    input: Input,
     claims: ClaimMap,
+}
+
+/// What a link reads.
+enum Input {
+    Bytes {
+        bytes: ObjectBuffer,
+        /// The positions of the object's tables, from the read of its interface.
+        outline: Option<Outline>,
+    },
+    /// The graph of a generator.
+    Graph(ReadLink),
 }
 
 /// Maps the symbols that an object claims to its own symbol table. Used after the names have moved to the dylib's table.
@@ -143,7 +152,35 @@ impl Object {
         };
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
         let claims = ClaimMap { numbers, count, is_complete, sequence, section_bounds };
-        Ok((Object { bytes, outline, claims }, symbols))
+        Ok((Object { input: Input::Bytes { bytes, outline }, claims }, symbols))
+    }
+
+    /// As [`read`](Self::read), for the graph of a generator.
+    pub(super) fn of_graph(
+        tracker: &ResourceTracker,
+        section_bounds: &Arc<SectionBounds>,
+        graph: BuiltGraph,
+    ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
+        let sequence = tracker.next_object_serial();
+        let interface = graph.interface();
+        let (mut symbols, mut numbers) = (RecycledVec::new(), RecycledVec::new());
+        symbols.reserve_exact(interface.len() + 1);
+        numbers.reserve_exact(interface.len());
+        for symbol in interface {
+            numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
+            let flags = flags_of(&symbol);
+            symbols.push((symbol.name, flags));
+        }
+        let needs_symbol = graph.has_initializers() || symbols.is_empty();
+        symbols.extend(initializer_symbol(&graph.name, sequence, needs_symbol));
+        let named_sections = named_sections(graph.read.graph());
+        let section_bounds = match named_sections.is_empty() {
+            true => None,
+            false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), &graph.name, named_sections)?,
+        };
+        let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
+        let claims = ClaimMap { numbers, count, is_complete: true, sequence, section_bounds };
+        Ok((Object { input: Input::Graph(graph.read), claims }, symbols))
     }
 
     /// Size of the claimed symbol at a position, in bytes.
@@ -157,8 +194,13 @@ impl Object {
     /// Links the object for a lookup of one of its symbols. The outcome reaches the lookup through the symbols.
     fn materialize(self, layer: Arc<ArcShard<LayerInner>>, mut responsibility: MaterializationResponsibility) {
         let report = LinkReport::begin(responsibility.observers());
-        let Object { bytes, outline, claims } = self;
-        let read = ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref());
+        let Object { input, claims } = self;
+        let read = match input {
+            Input::Bytes { bytes, outline } => {
+                ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref())
+            }
+            Input::Graph(read) => Ok(read),
+        };
         let placed = read.and_then(|read| claims.place(read, &layer, &mut responsibility, report));
         let mut pending = match placed {
             Ok(pending) => pending,
@@ -192,6 +234,38 @@ pub(super) fn link_now(
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().deliver_refused(dylib.inner(), &name, error))?;
+    link_read(layer, tracker, name, read, symbols, has_initializers, report)
+}
+
+/// As [`link_now`], for the graph of a generator.
+pub(super) fn link_graph_now(
+    layer: &ShardedArc<LayerInner>,
+    tracker: &ResourceTracker,
+    graph: BuiltGraph,
+) -> Result<()> {
+    let report = LinkReport::begin(tracker.dylib_handle().observers());
+    let interface = graph.interface();
+    let mut symbols = RecycledVec::new();
+    symbols.reserve_exact(interface.len() + 1);
+    symbols.extend(interface.map(|symbol| {
+        let (flags, number, size) = (flags_of(&symbol), Some(symbol.index.index() as u32), symbol.size);
+        ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) }
+    }));
+    let has_initializers = graph.has_initializers();
+    link_read(layer, tracker, graph.name, graph.read, symbols, has_initializers, report)
+}
+
+/// Links what was read, and waits for what it refers to.
+#[inline] // into the way of objects, which is the hot one
+fn link_read(
+    layer: &ShardedArc<LayerInner>,
+    tracker: &ResourceTracker,
+    name: Arc<str>,
+    read: ReadLink,
+    mut symbols: RecycledVec<ClaimedSymbol>,
+    has_initializers: bool,
+    report: Option<Box<LinkReport>>,
+) -> Result<()> {
     let sequence = tracker.next_object_serial();
     let initializers = initializer_symbol(&name, sequence, has_initializers || symbols.is_empty());
     symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));

@@ -110,10 +110,12 @@ impl ResolvedLink<'_> {
                 segment[written..start].fill(if pool == SegmentKind::Code { self.graph.arch.trap() } else { 0 });
             }
             written = end;
-            // Tables are written when their segment is complete.
-            let Some(content) = self.graph.content_in(object, block) else { continue };
             let bytes = &mut segment[start..end];
-            bytes.copy_from_slice(content);
+            match self.graph.content_in(object, block) {
+                Some(content) => bytes.copy_from_slice(content),
+                // Tables are written when their segment is complete.
+                None => self.graph.write_given(block, bytes),
+            }
             if !block.edges.is_empty() {
                 let address = self.addresses.segments[pool.index()].offset(block.offset);
                 self.apply_block(id, block, address, bytes, extender)?;
@@ -148,9 +150,14 @@ impl ResolvedLink<'_> {
     ) -> Result<(), Error> {
         let blocks = self.graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
         for (id, block) in blocks {
-            let Some(content) = self.graph.content_in(object, block) else { continue };
-            let bytes = &mut image[block.offset as usize..block.offset as usize + content.len()];
-            bytes.copy_from_slice(content);
+            if block.is_zero_fill() {
+                continue;
+            }
+            let bytes = &mut image[block.offset as usize..(block.offset + block.size) as usize];
+            match self.graph.content_in(object, block) {
+                Some(content) => bytes.copy_from_slice(content),
+                None => self.graph.write_given(block, bytes),
+            }
             for edge in self.graph.edges(id) {
                 if edge.kind.depends_on_place() {
                     let what =
@@ -177,9 +184,14 @@ impl ResolvedLink<'_> {
     ) -> Result<(), Error> {
         for (id, block) in self.graph.blocks() {
             let Some(index) = block.large_index else { continue };
-            let Some(content) = self.graph.content_in(object, block) else { continue };
+            if block.is_zero_fill() {
+                continue;
+            }
             let bytes = memory.large_section(index as usize);
-            bytes.copy_from_slice(content);
+            match self.graph.content_in(object, block) {
+                Some(content) => bytes.copy_from_slice(content),
+                None => self.graph.write_given(block, bytes),
+            }
             self.apply_block(id, block, self.addresses.large_sections[index as usize], bytes, extender)?;
         }
         Ok(())

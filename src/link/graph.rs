@@ -28,6 +28,7 @@ use crate::arch::{Arch, CodeTemplate, EdgeKind, KindSet};
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, impl_recycle, until_nul};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
+use crate::link::builder::GraphDescription;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
 pub use crate::link::edge::{Edge, SymbolIndex};
 use crate::link::prefix_filter::PrefixFilter;
@@ -82,6 +83,8 @@ pub struct LinkGraph {
     pub(crate) has_named_sections: bool,
     /// The sections whose `__start_` or `__stop_` symbols the object refers to.
     pub(crate) requested_bounds: Vec<RequestedBounds>,
+    /// What a generator handed over, for the verifier. `None` for a graph of an object.
+    pub(crate) description: Option<Box<GraphDescription>>,
 }
 
 /// A section whose bounds an object refers to.
@@ -314,6 +317,7 @@ impl LinkGraph {
             descriptor_function,
             has_named_sections,
             requested_bounds,
+            description,
         } = self;
         (*name, *bytes, *arch, *marks_entries) = (None, ObjectBuffer::default(), Arch::default(), false);
         blocks.reset();
@@ -327,7 +331,7 @@ impl LinkGraph {
         (*indirect, *lost_commons) = (Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *requested_bounds) = (false, Vec::new());
+        (*has_named_sections, *requested_bounds, *description) = (false, Vec::new(), None);
     }
 
     /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.
@@ -504,7 +508,7 @@ impl LinkGraph {
     }
 
     /// Sets the edges of a block that has none, and records what they use.
-    fn push_edges(&mut self, id: BlockId, edges: &[Edge]) {
+    pub(crate) fn push_edges(&mut self, id: BlockId, edges: &[Edge]) {
         let first = self.edges.len() as u32;
         self.edges.extend_from_slice(edges);
         self.blocks[id.index()].edges = first..self.edges.len() as u32;
@@ -640,7 +644,7 @@ impl LinkGraph {
         BlockId(self.blocks.len() as u32 - 1)
     }
 
-    /// The bytes of a block. `None` for zero-fill, and for a table that the fixup phase writes.
+    /// The bytes of a block. `None` for zero-fill, and for bytes that the fixup phase or a generator writes.
     pub(crate) fn content<'a>(&'a self, block: &'a Block) -> Option<&'a [u8]> {
         // The reader checked every range against the object's length.
         self.content_in(&self.bytes, block)
@@ -651,7 +655,15 @@ impl LinkGraph {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),
             Content::Synthetic(number) => Some(&self.synthetic.contents[*number as usize]),
+            Content::Given(number) => self.synthetic.given[*number as usize].bytes(),
             Content::Table | Content::Zero => None,
+        }
+    }
+
+    /// Writes the bytes of a block that a generator writes in place into its memory. Does nothing for other blocks.
+    pub(crate) fn write_given(&self, block: &Block, memory: &mut [u8]) {
+        if let Content::Given(number) = block.content {
+            self.synthetic.given[number as usize].write(memory);
         }
     }
 

@@ -56,7 +56,7 @@ fn is_candidate(graph: &LinkGraph, id: BlockId) -> bool {
         && block.pool != SegmentKind::Code
         && block.role == Role::Plain
         && !block.is_dropped
-        && matches!(block.content, Content::Object(_))
+        && matches!(block.content, Content::Object(_) | Content::Given(_))
 }
 
 /// Whether an edge's value fits its field for any address of its symbol.

@@ -12,6 +12,7 @@
 //! | phase | file | result |
 //! |---|---|---|
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
+//! | *or* build | `builder/` | the graph of a code generator, which has no object |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
 //! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
@@ -48,6 +49,7 @@
 mod archive;
 mod bounds;
 mod buffer;
+mod builder;
 mod call_frames;
 mod claim;
 mod content;
@@ -88,6 +90,7 @@ pub use crate::arch::EdgeKind;
 pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
 pub(crate) use bounds::named_sections;
 pub use buffer::ObjectBuffer;
+pub use builder::{BlockContent, BuiltGraph, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
 pub use call_frames::CallFrame;
 pub(crate) use elf::{ObjectVariable, Outline, ScannedInterface, variables};
 pub use fixed_link::FixedLink;

@@ -128,6 +128,19 @@ impl ReadLink {
         Ok(ReadLink { link })
     }
 
+    /// An empty graph, which a generator fills.
+    pub(crate) fn empty() -> ReadLink {
+        ReadLink { link: PooledBox::<Link>::acquire() }
+    }
+
+    pub(crate) fn graph(&self) -> &LinkGraph {
+        &self.link.graph
+    }
+
+    pub(crate) fn graph_mut(&mut self) -> &mut LinkGraph {
+        &mut self.link.graph
+    }
+
     /// As [`read`](Self::read), for an object whose interface is not known. Passes its definitions to `visit`, each
     /// with the number of definitions from it to the last, and returns whether the object has initialisers.
     ///

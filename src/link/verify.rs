@@ -12,7 +12,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `object_view.rs` | the object, parsed again |
+//! | `input_view.rs` | the input: an object (`object_view.rs`, parsed again) or what a generator handed over (`built_view.rs`) |
 //! | `memory_snapshot.rs` | the bytes to check |
 //! | `field_verifier.rs` | one section, as the architecture's formulas see it |
 //! | `far_references.rs` | one field of an exception table that range extension rewrote |
@@ -32,8 +32,10 @@
 //! Tests: `verify/tests.rs` changes bytes and graphs and expects a mismatch; every other test that links in a debug
 //! build runs the verifier.
 
+mod built_view;
 mod far_references;
 mod field_verifier;
+mod input_view;
 mod memory_snapshot;
 mod object_view;
 #[cfg(test)]
@@ -47,8 +49,8 @@ use crate::link::graph::{Block, BlockId, Definition, Role};
 use crate::link::resolved_link::ResolvedLink;
 use crate::memory::InFlight;
 use field_verifier::{FieldVerifier, definition};
+use input_view::InputView;
 use memory_snapshot::{MemorySnapshot, is_in_segment};
-use object_view::ObjectView;
 
 /// Checks that `memory`, and the image of the thread-local block if there is one, have the bytes that follow from the
 /// object and the addresses.
@@ -89,7 +91,7 @@ pub(crate) fn check_own_image(link: &ResolvedLink<'_>, image: &[u8]) -> Result<(
 struct Verifier<'a> {
     link: &'a ResolvedLink<'a>,
     snapshot: &'a MemorySnapshot,
-    object: ObjectView<'a>,
+    object: InputView<'a>,
     knows_externals: bool,
 }
 
@@ -100,7 +102,7 @@ impl<'a> Verifier<'a> {
         snapshot: &'a MemorySnapshot,
         knows_externals: bool,
     ) -> Result<Verifier<'a>, Error> {
-        let object = ObjectView::new(bytes, link.graph);
+        let object = InputView::new(bytes, link.graph);
         let object = object.map_err(|mismatch| error(link, "section table", mismatch))?;
         Ok(Verifier { link, snapshot, object, knows_externals })
     }

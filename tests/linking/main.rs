@@ -16,6 +16,7 @@ mod debug_info_size;
 mod found;
 #[cfg(feature = "range-extension")]
 mod function_addresses;
+mod graphs;
 mod groups;
 mod hidden;
 mod indirect;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::input_view::InputView;
 use super::memory_snapshot::MemorySnapshot;
-use super::object_view::ObjectView;
 use crate::arch::verify::{FieldValue, Mismatch, Relocation, SectionView};
 use crate::link::graph::{BlockId, Definition, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
@@ -12,7 +12,7 @@ use crate::link::resolved_link::ResolvedLink;
 pub(super) struct FieldVerifier<'a> {
     pub(super) link: &'a ResolvedLink<'a>,
     pub(super) snapshot: &'a MemorySnapshot,
-    pub(super) object: &'a ObjectView<'a>,
+    pub(super) object: &'a InputView<'a>,
     /// The section's bytes in the object.
     pub(super) content: &'a [u8],
     /// The section's bytes in memory.

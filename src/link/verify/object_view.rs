@@ -102,7 +102,9 @@ impl<'a> ObjectView<'a> {
             |kind: &str, found: String, expected: String| Err(Mismatch::new(id.0.into(), kind, found, expected));
         let Some(section) = self.section(id) else {
             return match block.content {
-                Content::Object(_) => mismatch("block", "bytes of the object".to_string(), "a section".to_string()),
+                Content::Object(_) | Content::Given(_) => {
+                    mismatch("block", "bytes of the object".to_string(), "a section".to_string())
+                }
                 Content::Synthetic(_) | Content::Table | Content::Zero => Ok(()),
             };
         };
@@ -121,7 +123,7 @@ impl<'a> ObjectView<'a> {
         }
         let found = match &block.content {
             Content::Object(range) => Some((range.start as u64, range.len() as u64)),
-            Content::Synthetic(_) | Content::Table | Content::Zero => None,
+            Content::Synthetic(_) | Content::Given(_) | Content::Table | Content::Zero => None,
         };
         if found != section.file_range(LE) {
             return mismatch("range of the object", format!("{found:?}"), format!("{:?}", section.file_range(LE)));
@@ -138,28 +140,18 @@ impl<'a> ObjectView<'a> {
         self.sections.section(object::SectionIndex(index)).ok()
     }
 
-    /// A block's bytes before fix-up; `None` for zero-fill.
-    pub(super) fn content<'b>(&'b self, graph: &'b LinkGraph, id: BlockId, block: &'b Block) -> Option<&'b [u8]> {
-        match self.section(id) {
-            Some(section) => {
-                let (start, size) = section.file_range(LE)?;
-                self.bytes.get(start as usize..start.checked_add(size)? as usize)
-            }
-            None => match &block.content {
-                Content::Synthetic(_) => graph.content(block),
-                // The verifier checks a table entry by entry.
-                Content::Table => Some(&[]),
-                Content::Object(_) | Content::Zero => None,
-            },
-        }
+    /// A block's bytes before fix-up, which are `None` for zero-fill. `None` for a block without a section.
+    pub(super) fn content(&self, id: BlockId) -> Option<Option<&[u8]>> {
+        let section = self.section(id)?;
+        let range =
+            section.file_range(LE).and_then(|(start, size)| Some(start as usize..start.checked_add(size)? as usize));
+        Some(range.and_then(|range| self.bytes.get(range)))
     }
 
-    /// The relocations of a block that change bytes: from the object's relocation tables, or from the edges of a block
-    /// that the linker or a plugin made.
-    pub(super) fn relocations(&self, graph: &LinkGraph, id: BlockId) -> Vec<Relocation> {
-        let Some(section) = self.section_of.get(id.index()).copied().flatten() else {
-            return graph.edges(id).iter().map(|edge| relocation_of(graph, edge)).collect();
-        };
+    /// The relocations of a block that change bytes, from the object's relocation tables. `None` for a block without a
+    /// section.
+    pub(super) fn relocations(&self, graph: &LinkGraph, id: BlockId) -> Option<Vec<Relocation>> {
+        let section = self.section_of.get(id.index()).copied().flatten()?;
         let tables = self.relocation_tables_of[section]
             .iter()
             .filter_map(|table| self.sections.section(object::SectionIndex(*table)).ok());
@@ -170,7 +162,7 @@ impl<'a> ObjectView<'a> {
             let (r_type, symbol) = (entry.r_type(LE, false).0, entry.r_sym(LE, false));
             graph.arch.verified_relocation(entry.r_offset(LE), r_type, symbol, entry.r_addend(LE))
         };
-        changing.map(relocation).collect()
+        Some(changing.map(relocation).collect())
     }
 
     /// A symbol's size from the symbol table; zero for a symbol that the linker made.
@@ -249,7 +241,8 @@ impl<'a> ObjectView<'a> {
     }
 }
 
-fn relocation_of(graph: &LinkGraph, edge: &Edge) -> Relocation {
+/// The relocation with the formula of an edge.
+pub(super) fn relocation_of(graph: &LinkGraph, edge: &Edge) -> Relocation {
     let r_type = graph.arch.verified_number(edge.kind);
     graph.arch.verified_relocation(edge.offset.into(), r_type, edge.symbol.0, edge.addend)
 }
