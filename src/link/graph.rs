@@ -24,13 +24,15 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::arch::{Arch, CodeTemplate, EdgeKind, KindSet};
+use crate::arch::{Arch, EdgeKind, KindSet};
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, impl_recycle, until_nul};
 use crate::error::{Error, ErrorKind, LinkFault};
+use crate::link::block_lines::BlockLines;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::builder::GraphDescription;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
+pub use crate::link::definition::{BlockId, Definition};
 pub use crate::link::edge::{Edge, SymbolIndex};
+use crate::link::graph_description::GraphDescription;
 use crate::link::prefix_filter::PrefixFilter;
 use crate::link::thread_local_plan::ThreadLocalPlace;
 use crate::link::use_recorder::{ReferrerBit, UseRecorder};
@@ -44,6 +46,8 @@ pub struct LinkGraph {
     /// `None` before an object is read.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) bytes: ObjectBuffer,
+    /// Whether a generator built the graph, so that `bytes` is no object.
+    pub(crate) is_built: bool,
     /// The architecture of the object.
     pub(crate) arch: Arch,
     /// Whether the object says that it marks the entries that indirect branches may reach ([`Arch::is_mark_property`]).
@@ -83,6 +87,8 @@ pub struct LinkGraph {
     pub(crate) has_named_sections: bool,
     /// The sections whose `__start_` or `__stop_` symbols the object refers to.
     pub(crate) requested_bounds: Vec<RequestedBounds>,
+    /// Source lines that a generator handed over.
+    pub(crate) lines: Vec<BlockLines>,
     /// What a generator handed over, for the verifier. `None` for a graph of an object.
     pub(crate) description: Option<Box<GraphDescription>>,
 }
@@ -94,10 +100,6 @@ pub(crate) struct RequestedBounds {
     /// Whether the object itself has a section of this name.
     pub(crate) has_own: bool,
 }
-
-/// The position of a block in its graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockId(pub(crate) u32);
 
 /// A contiguous range of bytes that is placed as a unit: a section, a common symbol, or a table that the linker makes
 /// (ORC: `jitlink::Block`).
@@ -192,32 +194,12 @@ pub struct GraphSymbol {
     pub(crate) is_hidden: bool,
 }
 
-/// What a symbol stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Definition {
-    /// An offset in bytes in a block. It may be equal to the block's size.
-    Block(BlockId, u64),
-    /// A fixed value (`SHN_ABS`).
-    Absolute(u64),
-    /// A definition outside the object. The link looks it up by name.
-    External,
-    /// No address: the symbol's section is not loaded or was dropped.
-    Nowhere,
-}
-
 /// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as weak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Local,
     Global,
     Weak,
-}
-
-impl BlockId {
-    /// The position as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
 }
 
 impl Block {
@@ -298,6 +280,7 @@ impl LinkGraph {
         let LinkGraph {
             name,
             bytes,
+            is_built,
             arch,
             marks_entries,
             blocks,
@@ -317,9 +300,11 @@ impl LinkGraph {
             descriptor_function,
             has_named_sections,
             requested_bounds,
+            lines,
             description,
         } = self;
-        (*name, *bytes, *arch, *marks_entries) = (None, ObjectBuffer::default(), Arch::default(), false);
+        (*name, *bytes, *is_built) = (None, ObjectBuffer::default(), false);
+        (*arch, *marks_entries) = (Arch::default(), false);
         blocks.reset();
         symbols.reset();
         edges.reset();
@@ -331,7 +316,8 @@ impl LinkGraph {
         (*indirect, *lost_commons) = (Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *requested_bounds, *description) = (false, Vec::new(), None);
+        (*has_named_sections, *requested_bounds) = (false, Vec::new());
+        (*lines, *description) = (Vec::new(), None);
     }
 
     /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.
@@ -465,65 +451,6 @@ impl LinkGraph {
         blocks.flat_map(|(id, _): (BlockId, _)| self.edges(id))
     }
 
-    /// Adds a block with the bytes `content`. `align` is in bytes, a power of two. Dead-stripping keeps such a block.
-    ///
-    /// The field of each edge must lie within `content`.
-    ///
-    /// # Panics
-    /// If an edge names a symbol that is not in the graph.
-    pub fn add_block(
-        &mut self,
-        name: &str,
-        pool: SegmentKind,
-        content: Vec<u8>,
-        align: u64,
-        edges: &[Edge],
-    ) -> BlockId {
-        let size = content.len() as u64;
-        let (name, content) =
-            (self.synthetic.add_name(name), self.synthetic.add_content(content.into_iter().collect()));
-        let id = self.push_block(name, pool, content, size, align);
-        self.push_edges(id, edges);
-        id
-    }
-
-    /// Adds a block of machine code from a template. `symbol_of` gives the symbol of each target.
-    pub(crate) fn add_code<T: Copy>(
-        &mut self,
-        name: &str,
-        code: &CodeTemplate<T>,
-        symbol_of: impl Fn(T) -> SymbolIndex,
-    ) -> BlockId {
-        let edges: Vec<Edge> =
-            code.fields.iter().map(|field| Edge::of_field(field, 0, symbol_of(field.target))).collect();
-        self.add_block(name, SegmentKind::Code, code.bytes.to_vec(), CODE_ALIGN, &edges)
-    }
-
-    /// Sets the bytes and edges of a block that was added empty. For a block whose edges refer to the block itself.
-    pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
-        let block = &mut self.blocks[id.index()];
-        block.size = content.len() as u64;
-        block.content = self.synthetic.add_content(content.into_iter().collect());
-        self.push_edges(id, edges);
-    }
-
-    /// Sets the edges of a block that has none, and records what they use.
-    pub(crate) fn push_edges(&mut self, id: BlockId, edges: &[Edge]) {
-        let first = self.edges.len() as u32;
-        self.edges.extend_from_slice(edges);
-        self.blocks[id.index()].edges = first..self.edges.len() as u32;
-        if edges.is_empty() {
-            return;
-        }
-        let referrer = self.use_recorder.next_referrer();
-        self.blocks[id.index()].referrer_bit = referrer;
-        self.use_recorder.extend_to(self.symbols.len());
-        for edge in edges {
-            self.kinds.insert(edge.kind);
-            self.use_recorder.bits_mut()[edge.symbol.index()] |= edge.kind.uses() | referrer.bit();
-        }
-    }
-
     /// Gives the symbols of dropped blocks the definition [`Definition::Nowhere`].
     pub(crate) fn undefine_dropped(&mut self) {
         for symbol in self.symbols.iter_mut() {
@@ -532,94 +459,6 @@ impl LinkGraph {
             {
                 symbol.definition = Definition::Nowhere;
             }
-        }
-    }
-
-    /// Adds a global external. The link looks it up if some edge uses it, and fails without a definition.
-    pub fn add_external(&mut self, name: &str) -> SymbolIndex {
-        self.external_prefixes.insert(name.as_bytes());
-        let name = self.synthetic.add_name(name);
-        self.push_symbol(GraphSymbol {
-            name,
-            definition: Definition::External,
-            size: 0,
-            binding: Binding::Global,
-            is_hidden: false,
-        })
-    }
-
-    /// Adds a local symbol at `offset` bytes in a block. In a block that was dropped it has no address: see
-    /// [`define`](Self::define).
-    pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
-        let name = self.synthetic.add_name(name);
-        let definition = self.in_memory(Definition::Block(block, offset));
-        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
-    }
-
-    /// Adds a local symbol with a fixed address, which need not be in this link.
-    pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
-        let definition = Definition::Absolute(address.value());
-        let name = self.synthetic.add_name(name);
-        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
-    }
-
-    /// Adds a weak definition at `offset` bytes in a block, visible to other objects.
-    ///
-    /// After the plugins, the object layer claims the name. If another definition of the name counts, the symbol
-    /// becomes an external, as a weak definition of the object itself does. In a block that was dropped it has no
-    /// address, and the name is not claimed: see [`define`](Self::define).
-    pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
-        let name = self.synthetic.add_name(name);
-        let definition = self.in_memory(Definition::Block(block, offset));
-        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Weak, is_hidden: false })
-    }
-
-    /// The symbols that [`add_weak`](Self::add_weak) added, each with whether it is code.
-    pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
-        let code = |block: BlockId| self.blocks[block.index()].pool == SegmentKind::Code;
-        let own = self.own_symbol_count as usize;
-        let (first, symbols) = (self.own_symbol_count, self.symbols.get(own..).unwrap_or_default());
-        if symbols.is_empty() {
-            return Vec::new();
-        }
-        let added = (first..).zip(symbols).filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
-            (Text::Synthetic(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
-                Some((SymbolIndex(index), code(block)))
-            }
-            _ => None,
-        });
-        added.collect()
-    }
-
-    /// Turns a definition into a global external, because another object's definition of the name counts.
-    pub(crate) fn make_external(&mut self, symbol: SymbolIndex) {
-        let mut prefixes = self.external_prefixes;
-        prefixes.insert(self.name_bytes(symbol));
-        self.external_prefixes = prefixes;
-        let symbol = &mut self.symbols[symbol.0 as usize];
-        symbol.definition = Definition::External;
-        symbol.binding = Binding::Global;
-    }
-
-    /// Defines an external for this link only. The symbol becomes local: it is not looked up, and other objects do not
-    /// see it. A definition in a block that was dropped is [`Definition::Nowhere`]: the link fails if a block refers to
-    /// it, and the error names the symbol.
-    ///
-    /// # Panics
-    /// If `symbol` or the block of the definition is out of range.
-    pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
-        let definition = self.in_memory(definition);
-        let symbol = &mut self.symbols[symbol.0 as usize];
-        symbol.definition = definition;
-        symbol.binding = Binding::Local;
-    }
-
-    /// The definition, or [`Definition::Nowhere`] in a dropped block. Such a block is not laid out. Its symbols would
-    /// get the address of the first block of the segment.
-    fn in_memory(&self, definition: Definition) -> Definition {
-        match definition {
-            Definition::Block(block, _) if self.blocks[block.index()].is_dropped => Definition::Nowhere,
-            other => other,
         }
     }
 
@@ -691,6 +530,3 @@ impl LinkGraph {
         ErrorKind::Link { object: self.name().to_string(), fault }.into()
     }
 }
-
-/// Alignment in bytes of machine code that the linker adds.
-const CODE_ALIGN: u64 = 16;

@@ -3,7 +3,8 @@
 //!
 //! The tables are copied from the object and relocated with the link's addresses: absolute fields of four and eight bytes
 //! (psABI 4.4.1), the only types that compilers write there. The result is for profilers, so nothing here fails a link.
-//! A table that cannot be read gives no lines. Compressed sections are not read.
+//! A table that cannot be read gives no lines. Compressed sections are not read. A graph without an object has its lines from
+//! the generator.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +37,9 @@ pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
 /// [`UNKNOWN`].
 pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
     let mut table = LineTable::new();
+    if link.graph().is_built {
+        return built_lines(link);
+    }
     let object = link.graph().bytes.clone();
     let Ok(header) = Header::parse(&*object) else { return table };
     let Ok(sections) = header.sections(LE, &*object) else { return table };
@@ -65,6 +69,21 @@ pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
             }
         }
         offset = next;
+    }
+    table
+}
+
+/// The lines of a graph without an object.
+fn built_lines(link: &FixedLink<'_>) -> LineTable {
+    let mut table = LineTable::new();
+    let graph = link.graph();
+    for lines in graph.lines.iter().filter(|lines| !graph.blocks[lines.block.index()].is_dropped) {
+        let start = link.block_address(lines.block).value();
+        table.entry(start + graph.blocks[lines.block.index()].size).or_insert(None);
+        table.extend(lines.rows.iter().map(|(offset, line)| {
+            let line = (*line != 0).then(|| (lines.file.clone(), *line));
+            (start + u64::from(*offset), line)
+        }));
     }
     table
 }

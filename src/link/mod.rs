@@ -47,12 +47,14 @@
 //! keys.
 
 mod archive;
+mod block_lines;
 mod bounds;
 mod buffer;
 mod builder;
 mod call_frames;
 mod claim;
 mod content;
+mod definition;
 mod edge;
 mod elf;
 mod fixed_link;
@@ -61,6 +63,8 @@ mod found_external;
 mod frames;
 mod functions;
 mod graph;
+mod graph_changes;
+mod graph_description;
 mod indirect;
 mod init_fragments;
 mod initializers;

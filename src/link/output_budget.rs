@@ -4,6 +4,7 @@
 //! parts for each function. A small malformed object could ask for any amount of memory in this way. The budget limits
 //! the copies to a multiple of the object's size.
 
+use crate::link::content::GivenContent;
 use crate::link::fixed_link::FixedLink;
 
 /// How many bytes may still be copied more than once.
@@ -13,7 +14,9 @@ pub(super) struct OutputBudget {
 
 impl OutputBudget {
     pub(super) fn of(link: &FixedLink<'_>) -> OutputBudget {
-        OutputBudget { bytes: BUDGET_PER_BYTE * link.graph().bytes.len() as u64 }
+        let graph = link.graph();
+        let given: u64 = graph.synthetic.given.iter().map(GivenContent::size).sum();
+        OutputBudget { bytes: BUDGET_PER_BYTE.saturating_mul(graph.bytes.len() as u64 + given) }
     }
 
     /// Subtracts `bytes` from the budget and returns true. Returns false, and changes nothing, if fewer bytes are left.

@@ -14,7 +14,11 @@
 //! Without debug information it is a small part of the object. A relocation of debug information that refers to a
 //! dropped section becomes zero, as with a static linker; in a list that zero would end, it becomes one.
 //!
+//! A graph that a generator built has no object; `symbol_file/built.rs` makes its file.
+//!
 //! Thread-local sections get a null header: debuggers find such variables only in libraries that the loader knows.
+
+mod built;
 
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
@@ -32,7 +36,7 @@ impl FixedLink<'_> {
     ///
     /// [`Debugger`]: crate::platform::Debugger
     pub fn symbol_file(&mut self) -> Vec<u8> {
-        write(self)
+        if self.graph().is_built { built::write(self) } else { write(self) }
     }
 }
 
@@ -210,6 +214,7 @@ fn relocations(arch: Arch, table: &[u8], removed: &[bool], is_list: bool) -> Vec
 }
 
 /// The fields of a section header.
+#[derive(Default)]
 struct HeaderFields {
     name: u32,
     kind: u32,

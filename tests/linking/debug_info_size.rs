@@ -12,7 +12,14 @@ use crate::support::*;
 
 /// A plugin that collects the symbol file and all functions of a link.
 #[derive(Default, Clone)]
-struct Collector(Arc<Mutex<(Vec<u8>, Vec<LinkedFunction>)>>);
+pub(crate) struct Collector(Arc<Mutex<(Vec<u8>, Vec<LinkedFunction>)>>);
+
+impl Collector {
+    /// The symbol file and the functions of the last link.
+    pub(crate) fn take(&self) -> (Vec<u8>, Vec<LinkedFunction>) {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
 
 impl LinkPlugin for Collector {
     fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
@@ -33,7 +40,7 @@ pub(crate) fn collected(object: &[u8]) -> (Vec<u8>, Vec<LinkedFunction>) {
     jit.layer().add_plugin(Arc::new(collector.clone()));
     let _tracker = add(&jit, jit.main_dylib(), "odd.o", object);
     jit.address_of(jit.main_dylib(), "test").unwrap();
-    std::mem::take(&mut *collector.0.lock().unwrap())
+    collector.take()
 }
 
 /// Bytes of the functions in a profiler file, where each line has the name of its file.

@@ -11,6 +11,7 @@ use jittison::link::{
 };
 use jittison::{Error, ErrorKind, Jit};
 
+use crate::debug_info_size::Collector;
 use crate::support::*;
 
 /// `mov $value, %eax; ret`
@@ -461,4 +462,53 @@ fn the_definition_of_a_plugin_may_replace_an_external_of_a_graph() {
     jit.layer().add_plugin(Arc::new(Defines));
     jit.link_graph(&jit.main_dylib().create_tracker().unwrap(), caller("outer", "callee")).unwrap();
     assert_eq!(long(&jit, "outer"), 31);
+}
+
+#[test]
+fn a_debugger_and_a_profiler_get_the_names_the_lines_and_the_unwind_tables_of_a_graph() {
+    let (jit, collector) = (new_jit(), Collector::default());
+    jit.layer().add_plugin(Arc::new(collector.clone()));
+    let mut graph = GraphBuilder::new("shown");
+    let text = graph.add_block(NewBlock::code(returns(1)));
+    let large = graph.add_block(NewBlock::code(vec![0xc3; 4096]));
+    let function = graph.add_symbol(NewSymbol::function("exported", text, 0).with_size(6));
+    graph.add_symbol(NewSymbol::local("inner", text, 5).with_size(1));
+    graph.add_symbol(NewSymbol::function("large", large, 0).with_size(4096));
+    graph.add_symbol(NewSymbol::local("", large, 8));
+    graph.add_unwind(function, 6, &[]);
+    graph.add_lines(text, "made.up", &[(0, 7), (5, 8)]);
+    jit.link_graph(&jit.main_dylib().create_tracker().unwrap(), graph.finish().unwrap()).unwrap();
+    let (file, functions) = collector.take();
+
+    let address = |name| jit.address_of(jit.main_dylib(), name).unwrap();
+    let found: Vec<_> =
+        functions.iter().map(|function| (&*function.name, function.address, function.code.len())).collect();
+    let exported = address("exported");
+    assert_eq!(found, [("exported", exported, 6), ("inner", exported.offset(5), 1), ("large", address("large"), 4096)]);
+    let own: Vec<_> = functions[0].lines.iter().map(|line| (line.address, &*line.file, line.line)).collect();
+    assert_eq!(own, [(exported, "made.up", 7), (exported.offset(5), "made.up", 8)]);
+    assert_eq!(functions[2].lines, [], "the lines end with their block");
+    assert!(functions[0].frame.is_some() && functions[2].frame.is_none());
+
+    let Some(mut readelf) = require("readelf") else { return };
+    let dir = PrivateDir::new();
+    dir.write("symbols.o", &file);
+    readelf.args(["-W", "-S", "-s", "--debug-dump=frames"]).arg(dir.path("symbols.o"));
+    let output = readelf.output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8_lossy(&output.stdout);
+    let hex = |word: &str| u64::from_str_radix(word, 16).unwrap();
+    let section = output.lines().find(|line| line.contains(" .text ")).expect("a section for code");
+    let base = hex(section.split(" NOBITS ").nth(1).unwrap().split_whitespace().next().unwrap());
+    let symbol = |name: &str| {
+        let line = output.lines().find(|line| line.ends_with(&format!(" {name}"))).expect(name);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (base + hex(words[1]), words[2].to_string(), words[3].to_string(), words[4].to_string())
+    };
+    let of = |address: ExecutorAddr, size: &str, binding: &str| {
+        (address.value(), size.to_string(), "FUNC".to_string(), binding.to_string())
+    };
+    assert_eq!(symbol("exported"), of(exported, "6", "GLOBAL"));
+    assert_eq!(symbol("inner"), of(exported.offset(5), "1", "LOCAL"));
+    assert!(output.contains("FDE"), "{output}");
 }

@@ -12,11 +12,11 @@
 use rustc_hash::FxHashSet;
 
 use crate::base::SegmentKind;
-use crate::error::LinkFault;
+use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex, Text};
 
 /// Checks what [`first_bad_edge`] could not see yet.
-pub(super) fn check(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + Clone) -> Result<(), LinkFault> {
+pub(super) fn check(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + Clone) -> Result<(), Error> {
     for (id, block) in graph.blocks() {
         check_block(graph, id, block)?;
     }
@@ -26,8 +26,8 @@ pub(super) fn check(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex
     check_names(graph, visible)
 }
 
-fn check_block(graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), LinkFault> {
-    let invalid = |problem: String| Err(invalid(graph.block_name(id), 0, String::new(), problem));
+fn check_block(graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), Error> {
+    let invalid = |problem: String| Err(graph.fault(invalid(graph.block_name(id), 0, String::new(), problem)));
     if !block.align.is_power_of_two() {
         return invalid(format!("its alignment is {}, which is no power of two", block.align));
     }
@@ -44,7 +44,7 @@ fn check_block(graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), Link
 }
 
 /// Refuses an edge that uses a variable as what it is not.
-fn check_use(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Result<(), LinkFault> {
+fn check_use(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Result<(), Error> {
     let Definition::Block(block, _) = graph.definition(edge.symbol) else { return Ok(()) };
     let Some(target) = graph.blocks.get(block.index()) else { return Ok(()) }; // refused with its symbol
     let problem = match (target.role == Role::ThreadLocal, edge.kind.is_thread_local()) {
@@ -55,23 +55,23 @@ fn check_use(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Result<(), LinkFaul
         _ => return Ok(()),
     };
     let name = describe(graph, edge);
-    Err(invalid(graph.block_name(id), edge.offset.into(), name, problem.to_string()))
+    Err(graph.fault(invalid(graph.block_name(id), edge.offset.into(), name, problem.to_string())))
 }
 
-fn check_definition(graph: &LinkGraph, index: SymbolIndex, definition: Definition) -> Result<(), LinkFault> {
+fn check_definition(graph: &LinkGraph, index: SymbolIndex, definition: Definition) -> Result<(), Error> {
     let Definition::Block(id, offset) = definition else { return Ok(()) };
     let name = || graph.symbol_name(index);
-    let Some(block) = graph.blocks.get(id.index()) else { return Err(no_block(id)) };
+    let Some(block) = graph.blocks.get(id.index()) else { return Err(graph.fault(no_block(id))) };
     if offset > block.size {
         let problem = format!("symbol `{}` is past the end of the block, which has {} bytes", name(), block.size);
-        return Err(invalid(graph.block_name(id), offset, String::new(), problem));
+        return Err(graph.fault(invalid(graph.block_name(id), offset, String::new(), problem)));
     }
     Ok(())
 }
 
 /// Checks that each visible name can be found, and means one symbol.
-fn check_names(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + Clone) -> Result<(), LinkFault> {
-    let bad_name = |problem: String| Err(invalid("", 0, String::new(), problem));
+fn check_names(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + Clone) -> Result<(), Error> {
+    let bad_name = |problem: String| Err(graph.fault(invalid("", 0, String::new(), problem)));
     let mut names = FxHashSet::default();
     let is_single = visible.clone().nth(1).is_none();
     for index in visible {

@@ -14,18 +14,15 @@
 //! | `new_symbol.rs` | [`NewSymbol`], [`SymbolScope`] |
 //! | `unwind.rs` | the `.eh_frame` of functions that have call frame instructions |
 //! | `check.rs` | what [`finish`](GraphBuilder::finish) refuses |
-//! | `description.rs` | a copy of what the generator handed over, for the verifier of debug builds |
 //!
 //! No method panics or fails before [`finish`](GraphBuilder::finish). A wrong position is noted, and `finish` returns it as
 //! an error with the block and the edge.
 
 mod check;
-mod description;
 mod new_block;
 mod new_symbol;
 mod unwind;
 
-pub(crate) use description::{DescribedSymbol, GraphDescription};
 use new_block::ContentSource;
 pub use new_block::{BlockContent, NewBlock};
 pub use new_symbol::{NewSymbol, SymbolScope};
@@ -33,11 +30,13 @@ pub use new_symbol::{NewSymbol, SymbolScope};
 use crate::arch::EdgeKind;
 use crate::base::{Name, RecycledVec, SegmentKind};
 use crate::error::{Error, LinkFault};
+use crate::link::block_lines::BlockLines;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::InterfaceSymbol;
 use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
+use crate::link::graph_description::{DescribedBlock, DescribedSymbol, GraphDescription};
 use crate::link::initializers::InitializerKind;
 use crate::link::pipeline::ReadLink;
 use crate::sync::Arc;
@@ -110,6 +109,7 @@ impl GraphBuilder {
     /// object is.
     pub fn new(name: &str) -> GraphBuilder {
         let mut read = ReadLink::empty();
+        read.graph_mut().is_built = true;
         // The null symbol, as in the symbol table of an object.
         read.graph_mut().push_symbol(GraphSymbol {
             name: Text::Object(0..0),
@@ -127,7 +127,8 @@ impl GraphBuilder {
     pub fn add_block(&mut self, block: NewBlock<'_>) -> BlockId {
         let NewBlock { section, kind, align, content, is_thread_local, is_retained } = block;
         if let Some(description) = &mut self.description {
-            description.add_block(section, kind, align, &content);
+            let (section, size, content) = (section.to_string(), content.size(), content.to_bytes());
+            description.blocks.push(DescribedBlock { section, kind, align, size, content, edges: Vec::new() });
         }
         let (name, size) = (self.text(section), content.size());
         let graph = self.read.graph_mut();
@@ -263,6 +264,16 @@ impl GraphBuilder {
         id
     }
 
+    /// Says which source lines the code of a block comes from, for profilers. A row is an offset in the block, in bytes, and
+    /// the line of the code from there on, from 1; 0 stands for code without a line.
+    pub fn add_lines(&mut self, block: BlockId, file: &str, rows: &[(u32, u32)]) {
+        let graph = self.read.graph_mut();
+        match graph.blocks.get(block.index()) {
+            None => self.note(check::no_block(block)),
+            Some(_) => graph.lines.push(BlockLines { block, file: Arc::from(file), rows: rows.to_vec() }),
+        }
+    }
+
     /// Says that the code marks all entries that indirect branches may reach (x86-64: `endbr64`, for indirect branch
     /// tracking). The link then marks what it adds, too.
     pub fn marks_indirect_entries(&mut self) {
@@ -272,7 +283,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Checks the graph.
+    /// Checks the graph. A graph without visible symbols is linked when its dylib is initialised.
     ///
     /// # Errors
     /// [`LinkFault::InvalidGraph`]: the first thing that is wrong, with its block, offset and edge.
@@ -291,7 +302,7 @@ impl GraphBuilder {
         if let Some(fault) = fault {
             return Err(graph.fault(fault));
         }
-        check::check(graph, visible.iter().map(|symbol| symbol.index)).map_err(|fault| graph.fault(fault))?;
+        check::check(graph, visible.iter().map(|symbol| symbol.index))?;
         Ok(BuiltGraph { name, read, visible })
     }
 

@@ -4,8 +4,8 @@
 //! It reads the builder's [`GraphDescription`], which no phase of the link reads.
 
 use crate::arch::verify::{Mismatch, Relocation};
-use crate::link::builder::{DescribedSymbol, GraphDescription};
 use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph};
+use crate::link::graph_description::{DescribedSymbol, GraphDescription};
 
 pub(super) struct BuiltView<'a>(&'a GraphDescription);
 

@@ -6,7 +6,7 @@ use crate::link::verify::built_view::BuiltView;
 use crate::link::verify::object_view::{self, ObjectView};
 
 pub(super) enum InputView<'a> {
-    Object(ObjectView<'a>),
+    Object(Box<ObjectView<'a>>),
     Built(BuiltView<'a>),
 }
 
@@ -14,7 +14,7 @@ impl<'a> InputView<'a> {
     /// The input of a graph. `bytes` are those of the graph.
     pub(super) fn new(bytes: &'a [u8], graph: &'a LinkGraph) -> Result<InputView<'a>, Mismatch> {
         match &graph.description {
-            None => ObjectView::new(bytes, graph).map(InputView::Object),
+            None => ObjectView::new(bytes, graph).map(Box::new).map(InputView::Object),
             Some(description) => BuiltView::new(description, graph).map(InputView::Built),
         }
     }

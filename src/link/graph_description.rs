@@ -2,8 +2,8 @@
 //! a second time. Nothing that links reads it.
 
 use crate::base::SegmentKind;
-use crate::link::builder::BlockContent;
-use crate::link::graph::{BlockId, Definition, Edge};
+use crate::link::definition::{BlockId, Definition};
+use crate::link::edge::Edge;
 
 /// The blocks and symbols of a built graph, in the order of their positions.
 #[derive(Default)]
@@ -32,12 +32,7 @@ pub(crate) struct DescribedSymbol {
 }
 
 impl GraphDescription {
-    pub(super) fn add_block(&mut self, section: &str, kind: SegmentKind, align: u64, content: &BlockContent<'_>) {
-        let (section, size, content) = (section.to_string(), content.size(), content.to_bytes());
-        self.blocks.push(DescribedBlock { section, kind, align, size, content, edges: Vec::new() });
-    }
-
-    pub(super) fn set_edges(&mut self, block: BlockId, edges: &[Edge]) {
+    pub(crate) fn set_edges(&mut self, block: BlockId, edges: &[Edge]) {
         self.blocks[block.index()].edges = edges.to_vec();
     }
 }
