@@ -26,6 +26,7 @@ use crate::base::{ExecutorAddr, Pooled, PooledBox, RecycledVec, SegmentKind, Tls
 use crate::error::{Error, LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
+use crate::link::builder::BuiltGraph;
 use crate::link::claim;
 use crate::link::elf::{self, InterfaceSymbol, Outline};
 use crate::link::fixed_link::{FixedLink, bytes_of};
@@ -240,6 +241,15 @@ impl PlannedLink {
         pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
         ReadLink::read(name, bytes, None)?.plan(Some(&is_owned), pass)
+    }
+
+    /// As [`plan`](Self::plan), for the graph of a generator.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_graph(graph: BuiltGraph, is_owned: impl Fn(&str) -> bool) -> Result<PlannedLink> {
+        let is_owned = |graph: &LinkGraph, symbol| is_owned(graph.symbol_name(symbol));
+        graph.read.plan(Some(&is_owned), |_, _| Ok(()))
     }
 
     /// Sets the number of the group of allocations that should be near each other: see [`SegmentPlan::group`].
