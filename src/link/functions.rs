@@ -99,7 +99,9 @@ fn named_code(graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, BlockId, 
     graph.symbols().filter_map(move |(index, symbol)| {
         let Definition::Block(id, offset) = symbol.definition else { return None };
         let block = &graph.blocks[id.index()];
-        let is_code = block.pool == SegmentKind::Code && !block.is_dropped && block.role == Role::Plain;
+        // A zero-filled block has no instructions, and a few bytes of an object may ask for any size.
+        let is_code = block.pool == SegmentKind::Code && !block.is_dropped && !block.is_zero_fill();
+        let is_code = is_code && block.role == Role::Plain;
         let has_name = || !matches!(bytes_from_name(graph, object, index).first(), None | Some(0));
         (is_code && has_name()).then_some((index, id, offset, symbol.size))
     })

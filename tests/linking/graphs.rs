@@ -512,3 +512,14 @@ fn a_debugger_and_a_profiler_get_the_names_the_lines_and_the_unwind_tables_of_a_
     assert_eq!(symbol("inner"), of(exported.offset(5), "1", "LOCAL"));
     assert!(output.contains("FDE"), "{output}");
 }
+
+#[test]
+fn a_profiler_gets_no_copy_of_zero_filled_code() {
+    let (jit, collector) = (new_jit(), Collector::default());
+    jit.layer().add_plugin(Arc::new(collector.clone()));
+    let mut graph = GraphBuilder::new("zero");
+    let zero = graph.add_block(NewBlock::new(".text", SegmentKind::Code, BlockContent::zeroes(1 << 20)));
+    graph.add_symbol(NewSymbol::function("zero", zero, 0).with_size(1 << 20));
+    jit.link_graph(&jit.main_dylib().create_tracker().unwrap(), graph.finish().unwrap()).unwrap();
+    assert_eq!(collector.take().1, []);
+}
