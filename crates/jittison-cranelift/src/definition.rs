@@ -1,0 +1,187 @@
+//! [`Definition`]: a function or a data object that is defined and not finalised yet, and the graph of several.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir;
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::isa::unwind::UnwindInfo;
+use cranelift_module::{
+    DataId, FuncId, FuncOrDataId, Linkage, ModuleDeclarations, ModuleError, ModuleReloc, ModuleRelocTarget,
+    ModuleResult,
+};
+use jittison::ResourceTracker;
+use jittison::base::SegmentKind;
+use jittison::link::{BlockContent, BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope};
+
+use crate::builder::LibcallNames;
+use crate::{relocation, unwind};
+
+/// What Cranelift made of one function or data object.
+pub(crate) struct Definition {
+    pub(crate) id: FuncOrDataId,
+    pub(crate) tracker: ResourceTracker,
+    pub(crate) content: Content,
+    pub(crate) align: u64,
+    pub(crate) relocations: Vec<ModuleReloc>,
+    pub(crate) unwind: Option<UnwindInfo>,
+    /// Section of data, if the generator chose one.
+    pub(crate) section: Option<String>,
+    /// Whether dead-stripping keeps it.
+    pub(crate) is_used: bool,
+}
+
+/// The bytes of a definition.
+pub(crate) enum Content {
+    Bytes(Vec<u8>),
+    Zeroes(u64),
+}
+
+/// How the names of a module become names of its dylib.
+pub(crate) struct Names<'a> {
+    pub(crate) declarations: &'a ModuleDeclarations,
+    pub(crate) libcalls: &'a LibcallNames,
+}
+
+impl Names<'_> {
+    /// The name of a symbol of the module. Cranelift's names of anonymous symbols begin with `.L`, which marks labels that no
+    /// symbol table has.
+    pub(crate) fn of(&self, id: FuncOrDataId) -> String {
+        let name = match id {
+            FuncOrDataId::Func(id) => self.declarations.get_function_decl(id).linkage_name(id),
+            FuncOrDataId::Data(id) => self.declarations.get_data_decl(id).linkage_name(id),
+        };
+        name.strip_prefix(".L").unwrap_or(&name).to_string()
+    }
+
+    fn linkage(&self, id: FuncOrDataId) -> Linkage {
+        match id {
+            FuncOrDataId::Func(id) => self.declarations.get_function_decl(id).linkage,
+            FuncOrDataId::Data(id) => self.declarations.get_data_decl(id).linkage,
+        }
+    }
+}
+
+/// Builds the graph of definitions that are removed together.
+pub(crate) fn graph(definitions: Vec<Definition>, names: &Names<'_>, isa: &dyn TargetIsa) -> ModuleResult<BuiltGraph> {
+    let name = definitions.first().map(|first| names.of(first.id)).unwrap_or_default();
+    let (mut graph, mut targets) = (GraphBuilder::new(&name), Targets::default());
+    let (mut blocks, mut functions) = (Vec::with_capacity(definitions.len()), Vec::new());
+    for Definition { id, content, align, relocations, unwind, section, is_used, .. } in definitions {
+        let size = content.size();
+        let block = new_block(id, content, section.as_deref(), names).with_align(align);
+        let block = graph.add_block(if is_used { block.retained() } else { block });
+        let name = names.of(id);
+        let symbol = match id {
+            FuncOrDataId::Func(_) => NewSymbol::function(&name, block, 0),
+            FuncOrDataId::Data(_) => NewSymbol::new(&name, block, 0),
+        };
+        let symbol = match names.linkage(id) {
+            Linkage::Preemptible => symbol.weak(),
+            Linkage::Export => symbol,
+            // Later finalisations of the module refer to it.
+            Linkage::Local | Linkage::Hidden | Linkage::Import => symbol.with_scope(SymbolScope::Hidden),
+        };
+        let symbol = graph.add_symbol(symbol.with_size(size));
+        targets.0.insert(Target::Own(id), symbol);
+        blocks.push((block, relocations));
+        if matches!(id, FuncOrDataId::Func(_)) {
+            functions.push((symbol, unwind));
+        }
+    }
+    for (block, relocations) in blocks {
+        let edges = relocations.iter().map(|relocation| edge(&mut graph, &mut targets, names, relocation));
+        let edges = edges.collect::<ModuleResult<Vec<Edge>>>()?;
+        graph.set_edges(block, &edges);
+    }
+    if let Some((table, edges)) = unwind::table(isa, functions.into_iter())? {
+        graph.add_eh_frame(&table, &edges);
+    }
+    graph.finish().map_err(backend)
+}
+
+fn new_block<'a>(id: FuncOrDataId, content: Content, section: Option<&'a str>, names: &Names<'_>) -> NewBlock<'a> {
+    let content = match content {
+        Content::Bytes(bytes) => BlockContent::from(bytes),
+        Content::Zeroes(size) => BlockContent::zeroes(size),
+    };
+    let FuncOrDataId::Data(id) = id else { return NewBlock::code(content) };
+    let declaration = names.declarations.get_data_decl(id);
+    let block = match (declaration.tls, declaration.writable) {
+        (true, _) => NewBlock::thread_local(content),
+        (false, true) => NewBlock::new(".data", SegmentKind::Data, content),
+        (false, false) => NewBlock::new(".rodata", SegmentKind::ReadOnly, content),
+    };
+    match section {
+        Some(section) => block.in_section(section),
+        None => block,
+    }
+}
+
+/// The symbols of a graph that its relocations refer to.
+#[derive(Default)]
+struct Targets(HashMap<Target, SymbolIndex>);
+
+#[derive(PartialEq, Eq, Hash)]
+enum Target {
+    Own(FuncOrDataId),
+    LibCall(ir::LibCall),
+    KnownSymbol(ir::KnownSymbol),
+}
+
+fn edge(
+    graph: &mut GraphBuilder,
+    targets: &mut Targets,
+    names: &Names<'_>,
+    relocation: &ModuleReloc,
+) -> ModuleResult<Edge> {
+    let (target, distance) = match relocation.name {
+        ModuleRelocTarget::User { .. } if ModuleDeclarations::is_function(&relocation.name) => {
+            (Target::Own(FuncOrDataId::Func(FuncId::from_name(&relocation.name))), 0)
+        }
+        ModuleRelocTarget::User { .. } => (Target::Own(FuncOrDataId::Data(DataId::from_name(&relocation.name))), 0),
+        ModuleRelocTarget::FunctionOffset(id, offset) => (Target::Own(FuncOrDataId::Func(id)), i64::from(offset)),
+        ModuleRelocTarget::LibCall(call) => (Target::LibCall(call), 0),
+        ModuleRelocTarget::KnownSymbol(symbol) => (Target::KnownSymbol(symbol), 0),
+    };
+    let symbol = match targets.0.get(&target) {
+        Some(symbol) => *symbol,
+        None => {
+            let symbol = external(graph, names, &target)?;
+            targets.0.insert(target, symbol);
+            symbol
+        }
+    };
+    let kind = relocation::edge_kind(relocation.kind)?;
+    Ok(Edge { offset: relocation.offset, kind, symbol, addend: relocation.addend + distance })
+}
+
+/// Adds a symbol that the graph does not define.
+fn external(graph: &mut GraphBuilder, names: &Names<'_>, target: &Target) -> ModuleResult<SymbolIndex> {
+    Ok(match target {
+        Target::Own(id) => match names.linkage(*id) {
+            Linkage::Import | Linkage::Export => graph.add_external(&names.of(*id)),
+            Linkage::Preemptible => graph.add_weak_external(&names.of(*id)),
+            Linkage::Local | Linkage::Hidden => graph.add_hidden_external(&names.of(*id)),
+        },
+        Target::LibCall(call) => graph.add_external(&(names.libcalls)(*call)),
+        Target::KnownSymbol(ir::KnownSymbol::ElfGlobalOffsetTable) => graph.add_external("_GLOBAL_OFFSET_TABLE_"),
+        Target::KnownSymbol(other) => {
+            return Err(ModuleError::Backend(anyhow::anyhow!("symbol {other} exists only on another system")));
+        }
+    })
+}
+
+impl Content {
+    /// Size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Zeroes(size) => *size,
+        }
+    }
+}
+
+/// An error of jittison as Cranelift's.
+pub(crate) fn backend(error: jittison::Error) -> ModuleError {
+    ModuleError::Backend(anyhow::Error::new(error))
+}

@@ -1,0 +1,419 @@
+//! [`JITModule`]: a `cranelift_module::Module` whose definitions are linked into a dylib of a session.
+//!
+//! A definition is compiled at once and linked by [`JITModule::finalize_definitions`]. Definitions that are removed together
+//! become one graph.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::{Context, ir};
+use cranelift_control::ControlPlane;
+use cranelift_entity::SecondaryMap;
+use cranelift_module::{
+    DataDescription, DataId, FuncId, FuncOrDataId, Init, Linkage, Module, ModuleDeclarations, ModuleError, ModuleReloc,
+    ModuleResult,
+};
+use jittison::host::FunctionPointer;
+use jittison::session::Visibility;
+use jittison::{Function, Jit, JitDylib, Removal, ResourceTracker};
+
+use crate::builder::{Grouping, JITBuilder, LibcallNames};
+use crate::definition::{self, Content, Definition, Names, backend};
+use crate::host_symbols::{self, HostSymbols};
+
+/// A module of functions and data, with cranelift-jit's names. `README.md` of the crate says what differs.
+pub struct JITModule {
+    isa: OwnedTargetIsa,
+    libcall_names: LibcallNames,
+    jit: Jit,
+    dylib: JitDylib,
+    /// Symbols that the builder named, and those that its searches find.
+    host: JitDylib,
+    declarations: ModuleDeclarations,
+    functions: SecondaryMap<FuncId, State>,
+    data: SecondaryMap<DataId, State>,
+    pending: Vec<Definition>,
+    grouping: Grouping,
+    /// Owns what is defined from now on, with [`Grouping::Manual`].
+    group: ResourceTracker,
+    is_removed_on_drop: bool,
+}
+
+/// The state of a declaration.
+#[derive(Clone, Default)]
+enum State {
+    /// Not defined, or removed.
+    #[default]
+    Declared,
+    /// Compiled, and not linked.
+    Pending,
+    Finalized {
+        tracker: ResourceTracker,
+        /// Size in bytes.
+        size: usize,
+    },
+}
+
+impl JITModule {
+    /// Makes a module.
+    ///
+    /// # Panics
+    /// If the session cannot be made (no memory for code), or has ended. cranelift-jit returns no error here.
+    pub fn new(builder: JITBuilder) -> JITModule {
+        JITModule::try_new(builder).unwrap_or_else(|error| panic!("cannot make a module: {error}"))
+    }
+
+    /// As [`new`](Self::new), with an error instead of a panic.
+    ///
+    /// # Errors
+    /// The session cannot be made, or has ended.
+    pub fn try_new(builder: JITBuilder) -> jittison::error::Result<JITModule> {
+        let JITBuilder { isa, symbols, lookups, libcall_names, session, grouping, is_removed_on_drop } = builder;
+        let jit = match session {
+            Some(session) => session,
+            None => shared_session()?,
+        };
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let host = jit.create_dylib(&format!("cranelift host {number}"))?;
+        let symbols = symbols.iter().map(|(name, address)| host_symbols::definition(name, *address));
+        host.define_absolute(symbols.collect::<Vec<_>>())?;
+        if !lookups.is_empty() {
+            host.add_generator(std::sync::Arc::new(HostSymbols::new(lookups)));
+        }
+        let order = [host.clone(), jit.process_dylib().clone()].map(|dylib| (dylib, Visibility::ExportedOnly));
+        let dylib = jit.session().create_dylib(&format!("cranelift module {number}"))?;
+        dylib.set_link_order(&order)?;
+        let group = dylib.create_tracker()?;
+        Ok(JITModule {
+            isa,
+            libcall_names,
+            jit,
+            dylib,
+            host,
+            declarations: ModuleDeclarations::default(),
+            functions: SecondaryMap::new(),
+            data: SecondaryMap::new(),
+            pending: Vec::new(),
+            grouping,
+            group,
+            is_removed_on_drop,
+        })
+    }
+
+    /// The session of the module.
+    pub fn session(&self) -> &Jit {
+        &self.jit
+    }
+
+    /// The dylib that has the module's definitions.
+    pub fn dylib(&self) -> &JitDylib {
+        &self.dylib
+    }
+
+    /// Begins a group: what is defined from now on is removed together ([`Grouping::Manual`]). Returns the tracker of the group
+    /// before, which owns what was defined since the last call.
+    ///
+    /// # Errors
+    /// The module was removed from its session.
+    pub fn next_group(&mut self) -> jittison::error::Result<ResourceTracker> {
+        Ok(std::mem::replace(&mut self.group, self.dylib.create_tracker()?))
+    }
+
+    /// Links all functions and data objects that are defined and not finalised. What they refer to must be defined.
+    ///
+    /// # Errors
+    /// A symbol is missing, or memory is short. What could not be linked is no longer defined, and may be defined again.
+    pub fn finalize_definitions(&mut self) -> ModuleResult<()> {
+        let mut groups: Vec<Vec<Definition>> = Vec::new();
+        for definition in std::mem::take(&mut self.pending) {
+            match groups.last_mut() {
+                Some(group) if group[0].tracker.key() == definition.tracker.key() => group.push(definition),
+                _ => groups.push(vec![definition]),
+            }
+        }
+        let mut outcome = Ok(());
+        match groups.len() {
+            0 => {}
+            1 => outcome = groups.into_iter().try_for_each(|group| self.link(group, Jit::link_graph)),
+            _ => {
+                // The groups may refer to each other, so all of them are added before one is linked.
+                let ids: Vec<FuncOrDataId> = groups.iter().flatten().map(|definition| definition.id).collect();
+                for group in groups {
+                    outcome = outcome.and(self.link(group, Jit::add_graph));
+                }
+                for id in ids {
+                    outcome = outcome.and(self.find(id));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Gives the definitions of one group to the session.
+    fn link(
+        &mut self,
+        group: Vec<Definition>,
+        link: fn(&Jit, &ResourceTracker, jittison::link::BuiltGraph) -> jittison::error::Result<()>,
+    ) -> ModuleResult<()> {
+        let tracker = group[0].tracker.clone();
+        let sizes: Vec<(FuncOrDataId, usize)> =
+            group.iter().map(|definition| (definition.id, definition.content.size() as usize)).collect();
+        let names = Names { declarations: &self.declarations, libcalls: &self.libcall_names };
+        let graph = definition::graph(group, &names, &*self.isa);
+        let outcome = graph.and_then(|graph| link(&self.jit, &tracker, graph).map_err(backend));
+        for (id, size) in sizes {
+            *self.state_mut(id) = match &outcome {
+                Ok(()) => State::Finalized { tracker: tracker.clone(), size },
+                Err(_) => State::Declared,
+            };
+        }
+        outcome
+    }
+
+    /// Links the group of a definition that was added. If that fails, it is no longer defined.
+    fn find(&mut self, id: FuncOrDataId) -> ModuleResult<()> {
+        if matches!(self.state_mut(id), State::Declared) {
+            return Ok(()); // reported already
+        }
+        let found = self.jit.address_of(&self.dylib, &self.name(id)).map_err(backend);
+        if found.is_err() {
+            *self.state_mut(id) = State::Declared;
+        }
+        found.map(drop)
+    }
+
+    /// The address of a finalised function. It is valid until the function is removed.
+    ///
+    /// # Panics
+    /// If the function is not finalised, as in cranelift-jit.
+    pub fn get_finalized_function(&self, id: FuncId) -> *const u8 {
+        assert!(matches!(self.functions[id], State::Finalized { .. }), "function not yet finalized");
+        self.address(FuncOrDataId::Func(id))
+    }
+
+    /// The address and the size in bytes of a finalised data object. The address of a thread-local object is meaningless. It is
+    /// valid until the object is removed.
+    ///
+    /// # Panics
+    /// If the object is not finalised, as in cranelift-jit.
+    pub fn get_finalized_data(&self, id: DataId) -> (*const u8, usize) {
+        let State::Finalized { size, .. } = self.data[id] else { panic!("data object not yet finalized") };
+        (self.address(FuncOrDataId::Data(id)), size)
+    }
+
+    fn address(&self, id: FuncOrDataId) -> *const u8 {
+        let address = self.jit.address_of(&self.dylib, &self.name(id));
+        address.unwrap_or_else(|error| panic!("{} is gone: {error}", self.name(id))).value() as *const u8
+    }
+
+    /// A handle of a finalised function. It keeps the function's code, also when that is removed.
+    ///
+    /// # Safety
+    /// As [`Jit::lookup_in`]: the function has the signature `F`.
+    ///
+    /// # Errors
+    /// The function is not finalised.
+    #[allow(unsafe_code)]
+    pub unsafe fn function<F: FunctionPointer>(&self, id: FuncId) -> jittison::error::Result<Function<F>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.jit.lookup_in(&self.dylib, &self.name(FuncOrDataId::Func(id))) }
+    }
+
+    /// Removes a function ([`Grouping::Single`]). Its name may be defined again at once. Its memory is freed when no handle, no
+    /// guard and no other function needs it; the ticket says when.
+    ///
+    /// # Errors
+    /// The function is not finalised, or others share its group: remove the tracker of [`next_group`](Self::next_group) then.
+    pub fn remove_function(&mut self, id: FuncId) -> ModuleResult<Removal> {
+        self.remove(FuncOrDataId::Func(id))
+    }
+
+    /// Removes a data object, as [`remove_function`](Self::remove_function) removes a function.
+    ///
+    /// # Errors
+    /// As [`remove_function`](Self::remove_function).
+    pub fn remove_data(&mut self, id: DataId) -> ModuleResult<Removal> {
+        self.remove(FuncOrDataId::Data(id))
+    }
+
+    fn remove(&mut self, id: FuncOrDataId) -> ModuleResult<Removal> {
+        let refuse = |problem: &str, name: String| {
+            Err(ModuleError::Backend(anyhow::anyhow!("cannot remove `{name}`: {problem}")))
+        };
+        if self.grouping != Grouping::Single {
+            return refuse(
+                "it shares a group with other definitions; use Grouping::Single, or remove the group",
+                self.name(id),
+            );
+        }
+        let State::Finalized { tracker, .. } = std::mem::take(self.state_mut(id)) else {
+            return refuse("it is not finalised", self.name(id));
+        };
+        tracker.remove().map_err(backend)
+    }
+
+    /// Removes all code and data of the module. Safe, other than in cranelift-jit: what handles and running guards need stays
+    /// until they end. A raw address must not be called afterwards.
+    pub fn free_memory(mut self) {
+        self.is_removed_on_drop = true;
+    }
+
+    fn name(&self, id: FuncOrDataId) -> String {
+        Names { declarations: &self.declarations, libcalls: &self.libcall_names }.of(id)
+    }
+
+    fn state_mut(&mut self, id: FuncOrDataId) -> &mut State {
+        match id {
+            FuncOrDataId::Func(id) => &mut self.functions[id],
+            FuncOrDataId::Data(id) => &mut self.data[id],
+        }
+    }
+
+    /// Notes that a declaration is defined now, and returns the tracker of the definition.
+    fn begin_definition(&mut self, id: FuncOrDataId, linkage: Linkage) -> ModuleResult<ResourceTracker> {
+        if !linkage.is_definable() {
+            return Err(ModuleError::InvalidImportDefinition(self.name(id)));
+        }
+        if !matches!(self.state_mut(id), State::Declared) {
+            return Err(ModuleError::DuplicateDefinition(self.name(id)));
+        }
+        match self.grouping {
+            Grouping::Manual => Ok(self.group.clone()),
+            Grouping::Single => self.dylib.create_tracker().map_err(backend),
+        }
+    }
+
+    fn push(&mut self, definition: Definition) {
+        *self.state_mut(definition.id) = State::Pending;
+        self.pending.push(definition);
+    }
+
+    /// The alignment of a function in bytes, for which the compiler asks for `align`.
+    fn function_align(&self, align: u64) -> u64 {
+        align.max(self.isa.function_alignment().minimum.into()).max(self.isa.symbol_alignment())
+    }
+}
+
+impl Module for JITModule {
+    fn isa(&self) -> &dyn TargetIsa {
+        &*self.isa
+    }
+
+    fn declarations(&self) -> &ModuleDeclarations {
+        &self.declarations
+    }
+
+    fn declare_function(&mut self, name: &str, linkage: Linkage, signature: &ir::Signature) -> ModuleResult<FuncId> {
+        self.declarations.declare_function(name, linkage, signature).map(|(id, _)| id)
+    }
+
+    fn declare_anonymous_function(&mut self, signature: &ir::Signature) -> ModuleResult<FuncId> {
+        self.declarations.declare_anonymous_function(signature)
+    }
+
+    fn declare_data(&mut self, name: &str, linkage: Linkage, writable: bool, tls: bool) -> ModuleResult<DataId> {
+        self.declarations.declare_data(name, linkage, writable, tls).map(|(id, _)| id)
+    }
+
+    fn declare_anonymous_data(&mut self, writable: bool, tls: bool) -> ModuleResult<DataId> {
+        self.declarations.declare_anonymous_data(writable, tls)
+    }
+
+    fn define_function_with_control_plane(
+        &mut self,
+        id: FuncId,
+        context: &mut Context,
+        control_plane: &mut ControlPlane,
+    ) -> ModuleResult<()> {
+        let linkage = self.declarations.get_function_decl(id).linkage;
+        let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
+        let compiled = context.compile(&*self.isa, control_plane)?;
+        let unwind = compiled.create_unwind_info(&*self.isa)?;
+        let (align, bytes) = (self.function_align(compiled.buffer.alignment.into()), compiled.code_buffer().to_vec());
+        let relocations = compiled.buffer.relocs().to_vec().into_iter();
+        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
+        let (id, content) = (FuncOrDataId::Func(id), Content::Bytes(bytes));
+        self.push(Definition { id, tracker, content, align, relocations, unwind, section: None, is_used: false });
+        Ok(())
+    }
+
+    fn define_function_bytes(
+        &mut self,
+        id: FuncId,
+        align: u64,
+        bytes: &[u8],
+        relocations: &[ModuleReloc],
+    ) -> ModuleResult<()> {
+        let linkage = self.declarations.get_function_decl(id).linkage;
+        let id = FuncOrDataId::Func(id);
+        let tracker = self.begin_definition(id, linkage)?;
+        let (align, content) = (self.function_align(align), Content::Bytes(bytes.to_vec()));
+        let relocations = relocations.to_vec();
+        self.push(Definition { id, tracker, content, align, relocations, unwind: None, section: None, is_used: false });
+        Ok(())
+    }
+
+    fn define_data(&mut self, id: DataId, data: &DataDescription) -> ModuleResult<()> {
+        let declaration = self.declarations.get_data_decl(id);
+        let (linkage, is_writable) = (declaration.linkage, declaration.writable);
+        let id = FuncOrDataId::Data(id);
+        let tracker = self.begin_definition(id, linkage)?;
+        let relocations: Vec<ModuleReloc> = data.all_relocs(Reloc::Abs8).collect();
+        // As in cranelift-jit, an object has at least one byte.
+        let content = match &data.init {
+            Init::Uninitialized => {
+                let problem = format!("data `{}` is defined without content", self.name(id));
+                return Err(ModuleError::Backend(anyhow::anyhow!(problem)));
+            }
+            Init::Zeros { size } if relocations.is_empty() => Content::Zeroes((*size as u64).max(1)),
+            Init::Zeros { size } => Content::Bytes(vec![0; *size]),
+            Init::Bytes { contents } if contents.is_empty() => Content::Zeroes(1),
+            Init::Bytes { contents } => Content::Bytes(contents.to_vec()),
+        };
+        let align = data.align.unwrap_or(if is_writable { WRITABLE_DATA_ALIGN } else { 1 });
+        let (section, is_used) = (data.custom_section.clone(), data.used);
+        self.push(Definition { id, tracker, content, align, relocations, unwind: None, section, is_used });
+        Ok(())
+    }
+}
+
+impl Drop for JITModule {
+    fn drop(&mut self) {
+        if self.is_removed_on_drop {
+            // An error means that the session has ended, so nothing is left to remove.
+            let _ = self.jit.session().remove_dylib(&self.dylib);
+            let _ = self.jit.session().remove_dylib(&self.host);
+        }
+    }
+}
+
+impl fmt::Debug for JITModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} definitions that are not finalised", self.dylib.name(), self.pending.len())
+    }
+}
+
+/// The session of all modules for which the program names none.
+fn shared_session() -> jittison::error::Result<Jit> {
+    static SHARED: OnceLock<Jit> = OnceLock::new();
+    if let Some(shared) = SHARED.get() {
+        return Ok(shared.clone());
+    }
+    let own = Jit::new()?;
+    // If another thread was first, its session is the shared one, and this one ends.
+    Ok(SHARED.get_or_init(|| own).clone())
+}
+
+/// Numbers the modules of the process, for the names of their dylibs.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes, as in cranelift-jit.
+const WRITABLE_DATA_ALIGN: u64 = 8;
+
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<JITModule>();
+};
