@@ -307,7 +307,8 @@ fn modules_of_several_threads_share_a_session_and_free_what_they_remove() {
                 let mut module = JITModule::new(builder);
                 let id = declare(&mut module, "f", Linkage::Export);
                 for round in 0..200 {
-                    define(&mut module, id, |_, function, x| function.ins().iadd_imm_s(x, thread * 1000 + round)).unwrap();
+                    define(&mut module, id, |_, function, x| function.ins().iadd_imm_s(x, thread * 1000 + round))
+                        .unwrap();
                     module.finalize_definitions().unwrap();
                     assert_eq!(call(&module, id, 7), 7 + thread * 1000 + round);
                     module.remove_function(id).unwrap();
