@@ -197,6 +197,6 @@ pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::{InputFile, MappedFile};
 #[doc(inline)]
 pub use session::{
-    Event, ExecutionSession, Guard, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager,
-    ResourceTracker,
+    Event, ExecutionSession, Guard, JitDylib, Observer, OwningTracker, ReclaimPolicy, Removal, ResourceKey,
+    ResourceManager, ResourceTracker,
 };

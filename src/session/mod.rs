@@ -127,6 +127,7 @@ pub use pins::guard::Guard;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use pins::guards::end_of_thread;
+pub use removal::owning_tracker::OwningTracker;
 #[cfg(not(loom))]
 pub(crate) use removal::remove::remove_now;
 #[cfg(loom)]

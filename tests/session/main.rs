@@ -22,6 +22,7 @@ mod lookup;
 mod lookup_and_apply;
 mod managers;
 mod names;
+mod owning_tracker;
 mod panicking_callbacks;
 mod panicking_managers;
 mod pins;

@@ -6,6 +6,7 @@
 //! | `unpublish.rs` | removal of symbols from a table, and failure of what waits for them |
 //! | `reclaim.rs` | release of the resources by the managers, and the drop of a pin |
 //! | `ticket.rs` | [`Removal`](crate::session::Removal) |
+//! | `owning_tracker.rs` | [`OwningTracker`](crate::session::OwningTracker), whose drop removes a tracker |
 //! | `transfer.rs` | transfer of a tracker, and the drop of its last handle |
 //! | `symbols.rs`, `dylib.rs` | removal of single symbols, of dylibs, and the end of a session |
 //! | `symbol_watch.rs`, `tracker_watch.rs` | weak references to a definition and to a tracker |
@@ -15,6 +16,7 @@
 //! resolve, emit or fail symbols of a responsibility.
 
 pub(in crate::session) mod dylib;
+pub(in crate::session) mod owning_tracker;
 pub(in crate::session) mod reclaim;
 pub(in crate::session) mod remove;
 pub(in crate::session) mod symbol_watch;
