@@ -45,6 +45,8 @@
 //! ```
 //!
 //! `README.md` of the crate has a table of each item of cranelift-jit and what it means here.
+// The error type is Cranelift's.
+#![allow(clippy::result_large_err)]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

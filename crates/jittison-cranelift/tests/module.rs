@@ -1,6 +1,9 @@
 //! What a program can do with a module, beyond what cranelift-jit's own tests cover: removal, groups, unwinding, thread-local
 //! data, several modules in one session.
 
+// The error type is Cranelift's.
+#![allow(clippy::result_large_err)]
+
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleError, default_libcall_names};
