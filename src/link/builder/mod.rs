@@ -67,7 +67,7 @@ use unwind::UnwindTable;
 /// jit.link_graph(&tracker, graph.finish()?)?;
 /// // Safety: the function has this signature, and all that was added may run.
 /// let add_one = unsafe { jit.lookup::<extern "C" fn(i64) -> i64>("add_one")? };
-/// assert_eq!(add_one.call((41,)), 42);
+/// assert_eq!(add_one.call(41), 42);
 /// drop(add_one);
 /// tracker.remove()?;
 /// # Ok(()) }
