@@ -17,18 +17,23 @@
 //! | `layer_inner.rs` | what the layer and its links share; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
-//! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
+//! | `link_report.rs` | what observers get to know about a link |
+//! | `section_bounds.rs`, `section_table.rs`, `section_area.rs` | `__start_X` and `__stop_X` |
+//! | `thread_locals.rs` | thread-local blocks |
 //!
 //! This module runs no code and does not know the services that plug into it.
 
 mod hooks;
 mod layer_inner;
+mod link_report;
 mod memory_ledger;
 mod object_layer;
 mod object_link;
 mod plugin;
 mod plugins;
+mod section_area;
 mod section_bounds;
+mod section_table;
 mod thread_locals;
 
 pub(crate) use memory_ledger::{HasMemory, MemoryLedger};

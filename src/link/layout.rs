@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Zero-fill comes last, so a large `.bss` is a tail of fresh pages that nothing writes. Large sections
-//! (`large_sections.rs`) are in no segment: each gets a request of its own. Thread-local blocks get their offsets in
-//! `thread_locals.rs`.
+//! (`large_sections.rs`) are in no segment: each gets a request of its own. Blocks in areas (`bounds.rs`) have memory
+//! already. Thread-local blocks get their offsets in `thread_locals.rs`.
 
 use std::iter;
 
@@ -126,9 +126,14 @@ fn layout_order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
     Some(heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect())
 }
 
-/// Numbers the large sections, and returns a memory request for each.
+/// Numbers the large sections, and returns a memory request for each. Numbers the blocks in areas after them.
 fn number_large_sections(graph: &mut LinkGraph) -> Vec<LargeRequest> {
     let chosen = large_sections::choose(graph);
+    let LinkGraph { placements, blocks, .. } = graph;
+    let placed = placements.iter().flat_map(|placement| &placement.blocks);
+    for (number, id) in (chosen.len() as u32..).zip(placed) {
+        blocks[id.index()].large_index = Some(number);
+    }
     if chosen.is_empty() {
         return Vec::new();
     }

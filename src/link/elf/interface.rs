@@ -5,7 +5,7 @@
 //! and contents are not read. [`required_names`] lists the names that an object needs from other objects.
 //! [`defined_names`] lists those that it defines, for an archive without a symbol table.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
@@ -103,29 +103,37 @@ pub(super) fn visit_definitions(
 pub(crate) struct ScannedInterface {
     /// As [`ObjectInterface::has_initializers`].
     pub(crate) has_initializers: bool,
-    /// The names of the loaded, non-empty sections that are C identifiers, so that `__start_` and `__stop_` symbols can
-    /// name them. Without members of section groups, because another object's copy of the group may count.
-    pub(crate) named_sections: Vec<Box<str>>,
+    /// The loaded, non-empty sections that `__start_` and `__stop_` symbols can name, because their names are C
+    /// identifiers. Sorted by name.
+    pub(crate) named_sections: Vec<NamedSection>,
     /// For the link, which opens the object again.
     pub(crate) outline: Option<Outline>,
 }
 
+/// All sections of one name that is a C identifier.
+pub(crate) struct NamedSection {
+    pub(crate) name: Box<str>,
+    /// Whether one of them is in no section group. Another object's copy of a group may count instead.
+    pub(crate) is_certain: bool,
+}
+
 /// Whether the object has initialisers, and [`ScannedInterface::named_sections`].
-fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
-    let (mut has_initializers, mut named) = (false, BTreeSet::new());
+fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<NamedSection>), Error> {
+    let (mut has_initializers, mut named) = (false, BTreeMap::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
         let from_name = object.bytes_from_section_name(section)?;
         if initializers::may_list(from_name) {
             let name = object.section_name(section)?.as_bytes();
             has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
-        } else if from_name.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
+        } else if from_name.first() != Some(&b'.') && section.sh_size(LE) > 0 {
             let name = object.section_name(section)?;
             if bounds::is_identifier(name) {
-                named.insert(name);
+                *named.entry(name).or_insert(false) |= section.sh_flags(LE).0 & GROUP == 0;
             }
         }
     }
-    Ok((has_initializers, named.into_iter().map(Box::from).collect()))
+    let named = named.into_iter().map(|(name, is_certain)| NamedSection { name: Box::from(name), is_certain });
+    Ok((has_initializers, named.collect()))
 }
 
 /// A global definition: its name, which is UTF-8, its index, and its entry in the symbol table.
