@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type and resource manager |
 //! | `object_link.rs` | the link of one object, step by step |
+//! | `symbol_set.rs` | which symbols of an object a link claims |
 //! | `layer_inner.rs` | what the layer and its links share; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
@@ -34,6 +35,7 @@ mod plugins;
 mod section_area;
 mod section_bounds;
 mod section_table;
+mod symbol_set;
 mod thread_locals;
 
 pub(crate) use memory_ledger::{HasMemory, MemoryLedger};

@@ -24,6 +24,7 @@ use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
 use crate::layer::section_bounds::{AddedObject, LinkingObject, SectionBounds, SectionLink};
 use crate::layer::section_table::Registration;
+use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
@@ -60,10 +61,16 @@ struct ClaimMap {
     is_complete: bool,
     /// Sequence number of the object in its dylib.
     sequence: u64,
-    /// The registration of sections whose bounds may be requested.
-    sections: Option<Box<Registration>>,
-    /// The symbol that stands for such sections.
-    anchor: Option<Name>,
+    /// In a box, because few objects have sections whose bounds may be requested.
+    sections: Option<Box<SectionClaim>>,
+}
+
+/// The claim of an object with sections whose bounds may be requested.
+struct SectionClaim {
+    /// The symbol that stands for these sections.
+    anchor: Name,
+    /// The registration of an object that is added.
+    registration: Option<Box<Registration>>,
 }
 
 /// How the number of a claimed symbol leads to the object's symbol table.
@@ -139,13 +146,14 @@ impl Object {
         let dylib = tracker.dylib_handle();
         let anchor = anchor_symbol(dylib, name, sequence, !named_sections.is_empty());
         symbols.extend(anchor.clone());
-        let (anchor, mut sections) = (anchor.map(|(name, _)| name), None);
-        if let Some(anchor) = &anchor {
-            let added = AddedObject { dylib, tracker: tracker.watch(), name, bytes: &bytes, anchor };
-            sections = Some(section_bounds.add(&added, named_sections)?);
+        let mut sections = None;
+        if let Some((anchor, _)) = anchor {
+            let added = AddedObject { dylib, tracker: tracker.watch(), name, bytes: &bytes, anchor: &anchor };
+            let registration = Some(section_bounds.add(&added, named_sections)?);
+            sections = Some(Box::new(SectionClaim { anchor, registration }));
         }
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete, sequence, sections, anchor };
+        let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
         Ok((Object { bytes, outline, claims }, symbols))
     }
 
@@ -200,8 +208,9 @@ pub(super) fn link_now(
     let anchor = anchor_symbol(dylib, &name, sequence, read.has_section_parts());
     let unnumbered = initializers.into_iter().chain(anchor.clone());
     symbols.extend(unnumbered.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
-    let (numbers, count, anchor) = (SymbolNumbers::InSymbolTable, symbols.len(), anchor.map(|(name, _)| name));
-    let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections: None, anchor };
+    let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
+    let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
+    let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
     let mut responsibility = tracker.begin_materializing(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
@@ -254,13 +263,14 @@ impl ClaimMap {
         let is_claimed = |_: &LinkGraph, symbol| claimed_set.as_ref().is_none_or(|set| set.contains(symbol));
         let mut hooks = Hooks::begin(layer.plugins.snapshot(), &LinkOrigin::new(sequence, responsibility));
         let (mut sections, mut section_link) = (self.sections.take(), None);
+        let mut registration = sections.as_mut().and_then(|sections| sections.registration.take());
+        let anchor = sections.as_ref().map(|sections| &sections.anchor);
         let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
                 if graph.has_named_sections || !graph.requested_bounds.is_empty() {
-                    let (anchor, memory) = (self.anchor.as_ref(), &*layer.memory);
-                    let group = group_of(responsibility.dylib_handle());
+                    let (memory, group) = (&*layer.memory, group_of(responsibility.dylib_handle()));
                     let object = LinkingObject { responsibility, anchor, memory, group };
-                    section_link = layer.section_bounds.link(graph, &object, sections.take())?;
+                    section_link = layer.section_bounds.link(graph, &object, registration.take())?;
                 }
                 hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
                 claim_added(graph, responsibility)
@@ -272,7 +282,7 @@ impl ClaimMap {
         hooks.placed(&placed)?;
         responsibility.locate(|symbol| {
             // A definition that a plugin added has no number. It is found by its name.
-            let added = || match self.anchor.as_ref() == Some(&symbol.name) {
+            let added = || match anchor == Some(&symbol.name) {
                 true => Some(ANCHOR_ADDRESS),
                 false => {
                     placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address)
@@ -301,30 +311,6 @@ impl ClaimMap {
             SymbolNumbers::InSymbolTable => Some(SymbolIndex(number)),
             SymbolNumbers::Listed(list) => list.get(number as usize).map(|symbol| symbol.index),
         }
-    }
-}
-
-/// A set of symbols of an object: one bit for each.
-struct SymbolSet(SmallVec<[u64; 8]>);
-
-impl SymbolSet {
-    /// An empty set with space for symbols up to `last`.
-    fn up_to(last: Option<SymbolIndex>) -> SymbolSet {
-        // The inline words are enough for most objects.
-        let (mut words, count) = (SmallVec::from([0; 8]), last.map_or(0, |last| last.index() / 64 + 1));
-        if count > words.len() {
-            words.resize(count, 0);
-        }
-        SymbolSet(words)
-    }
-
-    fn insert_all(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
-        let words = &mut self.0[..];
-        symbols.for_each(|symbol| words[symbol.index() / 64] |= 1 << (symbol.index() % 64));
-    }
-
-    fn contains(&self, symbol: SymbolIndex) -> bool {
-        self.0.get(symbol.index() / 64).is_some_and(|word| word >> (symbol.index() % 64) & 1 == 1)
     }
 }
 

@@ -321,10 +321,11 @@ impl Placer<'_> {
             }
             // An object that cannot be read gets no place. Its link will say why.
             let Some(parts) = self.parts_of(used, bytes) else { continue };
-            let Some(part) = parts.iter().find(|part| *part.section == *section).map(PartSize::of) else {
+            let Ok(position) = parts.binary_search_by(|part| (*part.section).cmp(section)) else {
                 changes.push((used.number, Part::Missing));
                 continue;
             };
+            let part = PartSize::of(&parts[position]);
             let joined = kind.map_or(part.kind, |kind: PartKind| kind.beside(part.kind));
             if joined.pool().is_some() {
                 kind = Some(joined);

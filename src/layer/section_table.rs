@@ -222,28 +222,30 @@ impl Registration {
         own: Option<SectionUse>,
         mut parts: Vec<(u64, Part)>,
     ) -> bool {
-        let is_new = own.is_some() && !self.sections.iter().any(|known| **known == *section);
-        let replaced = self.table.commit(self.dylib, section, version, |uses| {
+        let committed = self.table.commit(self.dylib, section, version, |uses| {
             for (number, part) in &mut parts {
                 if let Some(used) = uses.iter_mut().find(|used| used.number == *number) {
                     std::mem::swap(&mut used.part, part);
                 }
             }
-            let Some(mut own) = own else { return None };
+            let Some(mut own) = own else { return (false, None) };
             match uses.iter_mut().find(|used| used.number == own.number) {
-                Some(used) => std::mem::swap(used, &mut own),
+                Some(used) => {
+                    std::mem::swap(used, &mut own);
+                    (false, Some(own))
+                }
                 None => {
                     uses.push(own);
-                    return None;
+                    (true, None)
                 }
             }
-            Some(own)
         });
-        if is_new && replaced.is_some() {
+        // `parts` and the replaced use are dropped here, without the lock.
+        let Some((is_new, _replaced)) = committed else { return false };
+        if is_new {
             self.sections.push(Box::from(section));
         }
-        // `parts` and the old use are dropped here, without the lock.
-        replaced.is_some()
+        true
     }
 
     /// The sections that the object uses.
