@@ -143,8 +143,8 @@ struct Placer<'a> {
     graph: &'a mut LinkGraph,
     object: &'a LinkingObject<'a>,
     link: SectionLink,
-    /// The parts of other objects that are not linked yet, by number.
-    other_parts: FxHashMap<u64, Option<Vec<SectionPart>>>,
+    /// The parts of other objects that are not linked yet, by number, and whether they may need memory below 2 GiB.
+    other_parts: FxHashMap<u64, Option<(Vec<SectionPart>, bool)>>,
 }
 
 impl Placer<'_> {
@@ -314,13 +314,14 @@ impl Placer<'_> {
     fn make_area(&mut self, section: &str, snapshot: &Snapshot, own: Option<&SectionPart>) -> Result<MadeArea> {
         let own = own.map(PartSize::of);
         let (mut members, mut changes, mut kind) = (Vec::new(), Vec::new(), own.map(|own| own.kind));
+        let mut low = self.graph.may_need_low_memory();
         for used in snapshot.others(self.number()) {
             let Part::Unlinked(bytes, _) = &used.part else { continue };
             if snapshot.area_of(used).is_some() {
                 continue;
             }
             // An object that cannot be read gets no place. Its link will say why.
-            let Some(parts) = self.parts_of(used, bytes) else { continue };
+            let Some((parts, needs_low)) = self.parts_of(used, bytes) else { continue };
             let Ok(position) = parts.binary_search_by(|part| (*part.section).cmp(section)) else {
                 changes.push((used.number, Part::Missing));
                 continue;
@@ -329,6 +330,7 @@ impl Placer<'_> {
             let joined = kind.map_or(part.kind, |kind: PartKind| kind.beside(part.kind));
             if joined.pool().is_some() {
                 kind = Some(joined);
+                low |= needs_low;
                 members.push(Member::new(used.number, used.object.clone(), used.anchor.clone(), part));
                 changes.push((used.number, Part::Unlinked(bytes.clone(), Weak::new())));
             }
@@ -344,7 +346,7 @@ impl Placer<'_> {
         let own = own.map(|own| Member::new(self.number(), responsibility.unit_name.clone(), anchor.cloned(), own));
         let has_own = own.is_some();
         members.extend(own);
-        let area = SectionArea::allocate(members, *memory, *group, self.graph.may_need_low_memory())?;
+        let area = SectionArea::allocate(members, *memory, *group, low)?;
         for (_, part) in &mut changes {
             if let Part::Unlinked(_, place) = part {
                 *place = Arc::downgrade(&area);
@@ -357,14 +359,14 @@ impl Placer<'_> {
     }
 
     /// The parts of an object that is added and not linked. `None` if it cannot be read.
-    fn parts_of(&mut self, used: &SectionUse, bytes: &ObjectBuffer) -> Option<&[SectionPart]> {
+    fn parts_of(&mut self, used: &SectionUse, bytes: &ObjectBuffer) -> Option<&(Vec<SectionPart>, bool)> {
         let dylib = self.object.responsibility.dylib_handle();
         let read = || {
             let read = ReadLink::read(used.object.clone(), bytes.clone(), None).ok()?;
             let is_owned = |graph: &LinkGraph, symbol| dylib.is_defined_by(graph.symbol_name(symbol), &used.object);
             Some(read.section_parts(&is_owned))
         };
-        self.other_parts.entry(used.number).or_insert_with(read).as_deref()
+        self.other_parts.entry(used.number).or_insert_with(read).as_ref()
     }
 
     /// The error that the bounds would not enclose the part of another object.

@@ -46,7 +46,7 @@ fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
     if found.is_empty() {
         return found;
     }
-    for (id, _) in graph.blocks().filter(|(_, block)| is_section(block)) {
+    for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
         if let Some(number) = number_of.get(graph.block_name(id)) {
             found[*number].blocks.push(id);
         }
@@ -107,7 +107,7 @@ pub(crate) fn parts(graph: &LinkGraph) -> Vec<SectionPart> {
         return Vec::new();
     }
     let mut by_name: BTreeMap<&str, Vec<BlockId>> = BTreeMap::new();
-    for (id, _) in graph.blocks().filter(|(_, block)| is_section(block)) {
+    for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
         let name = graph.block_name(id);
         if is_identifier(name) {
             by_name.entry(name).or_default().push(id);
@@ -144,6 +144,7 @@ fn kind_of(block: &Block) -> PartKind {
 
 /// Moves a part of the object to a place, which has its size and alignment.
 pub(crate) fn place(graph: &mut LinkGraph, part: &SectionPart, place: Place) {
+    graph.is_near_low_area |= is_low(place.address());
     let (mut end, mut blocks) = (0, Vec::with_capacity(part.blocks.len()));
     for id in &part.blocks {
         let block = &mut graph.blocks[id.index()];
@@ -158,6 +159,7 @@ pub(crate) fn place(graph: &mut LinkGraph, part: &SectionPart, place: Place) {
 
 /// Binds the bounds at position `number` to addresses.
 pub(crate) fn bind(graph: &mut LinkGraph, number: usize, start: ExecutorAddr, stop: ExecutorAddr) {
+    graph.is_near_low_area |= is_low(start);
     let mut requested = std::mem::take(&mut graph.requested_bounds);
     if let Some(bounds) = requested.get_mut(number) {
         bounds.is_bound = true;
@@ -170,9 +172,17 @@ pub(crate) fn bind(graph: &mut LinkGraph, number: usize, start: ExecutorAddr, st
     graph.requested_bounds = requested;
 }
 
-/// Whether a block is a loaded section of the object. Only the block of a common symbol has a fixed name here.
-fn is_section(block: &Block) -> bool {
-    !block.is_dropped && !matches!(block.name, Text::Fixed(_))
+/// Whether an area is below 2 GiB, where code with 32-bit addresses reaches it.
+fn is_low(address: ExecutorAddr) -> bool {
+    address.value() < 1 << 31
+}
+
+/// Whether a block is a loaded section of the object. Only the block of a common symbol has a fixed name here. A section with
+/// `SHF_LINK_ORDER` is dropped with the section that it is linked to.
+fn is_section(graph: &LinkGraph, block: &Block) -> bool {
+    let is_dropped = |block: &Block| block.is_dropped;
+    let is_lost = block.linked_to.is_some_and(|linked| is_dropped(&graph.blocks[linked.index()]));
+    !is_dropped(block) && !is_lost && !matches!(block.name, Text::Fixed(_))
 }
 
 /// The section name in a `__start_` or `__stop_` symbol, and whether the symbol is the start. `None` for other symbols.

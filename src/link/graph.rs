@@ -81,6 +81,8 @@ pub struct LinkGraph {
     /// The parts of sections that are not in the memory of this link alone, but in an area. Empty once memory is
     /// allocated.
     pub(crate) placements: Vec<Placement>,
+    /// Whether the object has parts or bounds in an area below 2 GiB, which only memory there reaches.
+    pub(crate) is_near_low_area: bool,
 }
 
 /// A contiguous range of bytes that is placed as a unit: a section, a common symbol, or a table that the linker makes
@@ -295,6 +297,7 @@ impl LinkGraph {
             has_named_sections,
             requested_bounds,
             placements,
+            is_near_low_area,
         } = self;
         (*name, *bytes, *arch) = (None, ObjectBuffer::default(), Arch::default());
         blocks.reset();
@@ -307,6 +310,7 @@ impl LinkGraph {
         (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *requested_bounds, *placements) = (false, Vec::new(), Vec::new());
+        *is_near_low_area = false;
     }
 
     /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.

@@ -60,10 +60,11 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     }
     let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
-    plan.low = graph.kinds.has_any_of(KindSet::LOW)
-        && graph
-            .live_edges()
-            .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
+    plan.low = graph.is_near_low_area
+        || graph.may_need_low_memory()
+            && graph
+                .live_edges()
+                .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
     if plan.segment(SegmentKind::Code).size == 0 {
         plan.frame_count = 0;
     }

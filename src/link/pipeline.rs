@@ -145,10 +145,10 @@ impl ReadLink {
     }
 
     /// The object's parts of sections that `__start_` and `__stop_` symbols can name, if `is_owned` says which of its
-    /// definitions count. The link itself finds the same parts.
-    pub(crate) fn section_parts(mut self, is_owned: &IsOwned<'_>) -> Vec<SectionPart> {
+    /// definitions count, and whether the object may need memory below 2 GiB. The link itself finds the same.
+    pub(crate) fn section_parts(mut self, is_owned: &IsOwned<'_>) -> (Vec<SectionPart>, bool) {
         claim::claim(&mut self.link.graph, is_owned);
-        bounds::parts(&self.link.graph)
+        (bounds::parts(&self.link.graph), self.link.graph.may_need_low_memory())
     }
 
     /// Whether the object has sections that `__start_` and `__stop_` symbols can name.

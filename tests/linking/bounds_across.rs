@@ -455,3 +455,46 @@ fn a_reader_that_comes_later_sees_the_parts_that_are_linked_together() {
     let _two = add(&jit, jit.main_dylib(), "two.o", &two);
     assert_across(&refused_in(&jit, &reader, "digits"), "bad.o", "two.o", "linked before it was added");
 }
+
+/// Symptom: the second object was refused. Its list names a function whose section group was dropped.
+#[test]
+fn a_list_that_is_linked_to_a_dropped_group_is_dropped_with_it() {
+    let object = |n: usize| {
+        let source = format!(
+            "inline long shared(long x) {{ return x * 3; }} long (*volatile pointer{n})(long) = shared;
+            extern \"C\" {{
+                extern long __start___patchable_function_entries[], __stop___patchable_function_entries[];
+                long extra{n}(void) {{ return 1; }}
+                long count{n}(void) {{ return __stop___patchable_function_entries - __start___patchable_function_entries; }}
+            }}"
+        );
+        gxx(&["-O1", "-fPIC", "-fpatchable-function-entry=2"], &source)
+    };
+    let (Some(one), Some(two)) = (object(1), object(2)) else { return };
+    let Some(expected) = native(&[&one, &two], "count1") else { return };
+    assert_as_native(&[&one, &two], "count1", expected);
+    assert_as_native(&[&one, &two], "count2", expected);
+}
+
+/// Code with 32-bit addresses needs the area below 2 GiB, and then all objects with parts are there.
+#[test]
+fn objects_with_and_without_32_bit_addresses_share_an_area() {
+    let object = |n: usize, flags: &[&str]| {
+        gcc(
+            flags,
+            &format!(
+                "__attribute__((section(\"sets\"), used)) static long mine = {n}; long *get_{n}(void) {{ return &mine; }}"
+            ),
+        )
+    };
+    let (near, far) = (["-O1", "-fno-pic", "-mcmodel=small"], ["-O1", "-fPIC"]);
+    let (Some(one), Some(two), Some(reader)) = (object(1, &near), object(2, &far), reader("digits")) else { return };
+    for objects in [[&one[..], &two, &reader], [&reader, &one, &two]] {
+        for first in ["digits", "get_1", "get_2"] {
+            let (jit, trackers) = linked(&objects);
+            long(&jit, first);
+            assert_eq!(long(&jit, "digits"), 12);
+            remove_all(&jit, trackers);
+        }
+    }
+}
