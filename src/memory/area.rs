@@ -117,17 +117,25 @@ pub(crate) fn with_places(
 ) -> Box<dyn InFlight> {
     let buffers = places.iter().flat_map(|(place, blocks)| {
         let start = place.address();
-        blocks.iter().map(move |(offset, size)| (start.offset(*offset), vec![0; *size as usize]))
+        blocks.iter().map(move |(offset, size)| Buffer { address: start.offset(*offset), size: *size, bytes: None })
     });
     Box::new(PlacedInFlight { buffers: buffers.collect(), memory, large_count, places })
+}
+
+/// The bytes of one block.
+struct Buffer {
+    address: ExecutorAddr,
+    size: u64,
+    /// `None` until the link asks for them. It never asks for those of zero-fill, which may be large.
+    bytes: Option<Vec<u8>>,
 }
 
 /// An allocation in flight with blocks in areas.
 struct PlacedInFlight {
     memory: Box<dyn InFlight>,
     large_count: usize,
-    /// The address and the bytes of each block, in the order of `places`.
-    buffers: Vec<(ExecutorAddr, Vec<u8>)>,
+    /// The blocks, in the order of `places`.
+    buffers: Vec<Buffer>,
     places: Vec<PlacedBlocks>,
 }
 
@@ -149,14 +157,17 @@ impl InFlight for PlacedInFlight {
 
     fn large_section_address(&self, index: usize) -> ExecutorAddr {
         match self.position(index) {
-            Some(position) => self.buffers.get(position).map_or(ExecutorAddr::NULL, |(address, _)| *address),
+            Some(position) => self.buffers.get(position).map_or(ExecutorAddr::NULL, |buffer| buffer.address),
             None => self.memory.large_section_address(index),
         }
     }
 
     fn large_section(&mut self, index: usize) -> &mut [u8] {
         match self.position(index) {
-            Some(position) => self.buffers.get_mut(position).map_or(&mut [], |(_, bytes)| bytes),
+            Some(position) => self
+                .buffers
+                .get_mut(position)
+                .map_or(&mut [], |buffer| buffer.bytes.get_or_insert_with(|| vec![0; buffer.size as usize])),
             None => self.memory.large_section(index),
         }
     }
@@ -173,7 +184,7 @@ impl InFlight for PlacedInFlight {
     /// them.
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         let PlacedInFlight { memory, buffers, places, .. } = *self;
-        let mut buffers = buffers.iter().map(|(_, bytes)| &bytes[..]);
+        let mut buffers = buffers.iter().map(|buffer| buffer.bytes.as_deref().unwrap_or_default());
         let write = |(place, blocks): PlacedBlocks| {
             place.write(blocks.iter().map(|(offset, _)| *offset).zip(buffers.by_ref().take(blocks.len())))
         };

@@ -498,3 +498,16 @@ fn objects_with_and_without_32_bit_addresses_share_an_area() {
         }
     }
 }
+
+#[test]
+fn large_zero_fill_of_several_objects_takes_no_memory_until_it_is_used() {
+    let zero = asm(".section sets,\"aw\",@nobits\n.zero 201326592\n.section .note.GNU-stack,\"\",@progbits\n");
+    let measure =
+        c("extern char __start_sets[], __stop_sets[]; long bytes(void) { return __stop_sets - __start_sets; }");
+    let (Some(zero), Some(measure)) = (zero, measure) else { return };
+    let before = resident_bytes();
+    let (jit, trackers) = linked(&[&zero, &measure, &zero]);
+    assert_eq!(long(&jit, "bytes"), 2 * (192 << 20));
+    assert!(resident_bytes().saturating_sub(before) < 200 << 20);
+    remove_all(&jit, trackers);
+}
