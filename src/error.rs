@@ -16,7 +16,7 @@ mod memory_fault;
 
 use std::fmt;
 
-use crate::base::is_linker_defined;
+use crate::base::linker_defined_meaning;
 use crate::sync::Arc;
 
 pub use link_fault::LinkFault;
@@ -583,11 +583,13 @@ impl From<MemoryFault> for Error {
 
 /// A hint for the names that only a native linker defines.
 fn linker_defined_hint(symbols: &[String]) -> String {
-    let defined: Vec<String> = symbols.iter().filter(|name| is_linker_defined(name.as_bytes())).cloned().collect();
+    let meaning = |name: &String| Some(format!("`{name}` ({})", linker_defined_meaning(name)?));
+    let defined: Vec<String> = symbols.iter().filter_map(meaning).collect();
     match defined.is_empty() {
         true => String::new(),
         false => {
-            format!("; a native linker defines {} for an entire program, and no searched dylib does", quoted(&defined))
+            let defined = defined.join(", ");
+            format!("; a native linker defines for an entire program {defined}, and no searched dylib does")
         }
     }
 }

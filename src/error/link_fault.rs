@@ -44,15 +44,17 @@ pub enum LinkFault {
         /// The symbol of the construct. Empty when there is none.
         symbol: String,
     },
-    /// An object refers to the bounds of a section, and another object has a part of that section. The bounds would enclose one
-    /// part only.
+    /// An object refers to the bounds of a section, and another object has a part of that section that the bounds would not
+    /// enclose.
     ///
-    /// - *Cause*: `__start_X` and `__stop_X` span the section of one object, but a program joins the sections of all objects.
-    /// - *Remedy*: join the objects with `ld -r`, or add them to different dylibs.
+    /// - *Cause*: `__start_X` and `__stop_X` enclose the parts of all objects. The parts are placed next to each other when the
+    ///   first of the objects is linked. The field `problem` says why this part is not among them.
+    /// - *Remedy*: add all objects with the section before the first of them is linked. Or join them with `ld -r`, or add
+    ///   them to different dylibs.
     #[error(
-        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {defining} has a \
-         part of it, too, and the bounds would enclose one part only; join the objects with `ld -r`, or add them to different \
-         dylibs"
+        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but they would not \
+         enclose the part of {defining}: {problem}; add all objects with the section before the first of them is linked, join \
+         them with `ld -r`, or add them to different dylibs"
     )]
     BoundsAcrossObjects {
         /// The section.
@@ -61,6 +63,8 @@ pub enum LinkFault {
         requesting: String,
         /// The other object that has such a section.
         defining: String,
+        /// Why its part is not next to the others.
+        problem: &'static str,
     },
     /// Hidden symbols have no definition in the dylib of the object.
     ///

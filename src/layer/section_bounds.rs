@@ -1,185 +1,419 @@
-//! [`SectionBounds`]: which objects of a dylib have sections whose bounds can be requested, and which objects request bounds.
+//! [`SectionBounds`]: `__start_X` and `__stop_X` over all objects of a dylib.
 //!
-//! `__start_X` and `__stop_X` are the bounds of the sections `X` of the object that refers to them (`src/link/bounds.rs`). With
-//! a native linker they are the bounds over all objects of the program. Both are the same as long as only one object has `X`.
-//! Otherwise the later object is refused:
+//! A native linker joins the sections `X` of all objects, in the order of its command line, and the bounds enclose all of them.
+//! Here objects are linked one by one, when they are needed. So the parts of a section get their places together, before the
+//! first of them has bytes:
 //!
-//! | the dylib has | then comes | refused |
+//! | the object that is linked | its part | the bounds that it refers to |
 //! |---|---|---|
-//! | an object that has `X`, linked or not | the link of an object that requests the bounds of `X` | the link |
-//! | a linked object that requests the bounds of `X` | an object that has `X` | its addition or its link |
+//! | the first that has a part or refers to the bounds | the parts of all objects that are added get places in one area (`section_area.rs`) | those of the area |
+//! | has a place in an area that a linked object uses | in its place | those of the area |
+//! | was added later | gets a place in another area | refused: [`LinkFault::BoundsAcrossObjects`] |
 //!
-//! A section of a section group counts from the link on, because the group of another object may replace it. Each dylib is a
-//! module of its own, like a shared object, and its objects see only their own sections. An object counts until its tracker is
-//! removed. Only the few objects with such sections are registered.
+//! The object that requests the bounds depends on every object in them, by a symbol that each such object claims (its
+//! *anchor*). So all parts have their bytes when its code runs, and stay as long as it does. The objects with parts do not
+//! depend on each other.
+//!
+//! An object that comes after the bounds were given out is refused. The place of an object that is removed stays empty; bounds
+//! that would enclose it are refused. An area that no linked object uses is freed, and made again for the next one.
+//!
+//! Some parts stay in the memory of their object (`src/link/bounds.rs`), and bounds never enclose another part beside them: code
+//! and thread-local variables; zero-fill beside bytes, which linkers treat differently; a part that is alone and so large that it
+//! may be outside the window. A part of a section group counts if the object's copy of the group counts when the area is made.
+//!
+//! Each dylib is a module of its own, like a shared object, and its objects see only its own sections.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::Name;
 use crate::error::{Error, ErrorKind, LinkFault, Result};
-use crate::link::{LinkGraph, named_sections};
+use crate::layer::section_area::{Member, PartSize, SectionArea};
+use crate::layer::section_table::{Bounds, Part, Registration, SectionTable, SectionUse, Snapshot};
+use crate::link::{
+    LARGE_SECTION_MIN, LinkGraph, NamedSection, ObjectBuffer, PartKind, ReadLink, SectionPart, bind_bounds,
+    claimed_name, place_part, section_parts,
+};
+use crate::memory::MemoryManager;
 use crate::session::{JitDylib, MaterializationResponsibility, TrackerWatch};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Weak};
 
-/// The section uses of all dylibs of a session.
+/// The section bounds of all dylibs of a session.
 pub(super) struct SectionBounds {
-    /// A leaf lock: no other lock is taken under it.
-    table: Mutex<BoundsTable>,
+    table: Arc<SectionTable>,
 }
 
-#[derive(Default)]
-struct BoundsTable {
-    next_number: u64,
-    /// Objects by dylib and section.
-    objects: FxHashMap<(u64, Box<str>), Vec<SectionUse>>,
+/// An object that is added.
+pub(super) struct AddedObject<'a> {
+    pub(super) dylib: &'a JitDylib,
+    pub(super) tracker: TrackerWatch,
+    pub(super) name: &'a Arc<str>,
+    pub(super) bytes: &'a ObjectBuffer,
+    pub(super) anchor: &'a Name,
 }
 
-/// How one object uses one section.
-#[derive(Clone)]
-struct SectionUse {
-    /// Number of the registration.
-    number: u64,
-    object: Arc<str>,
-    tracker: TrackerWatch,
-    /// Whether the object has a section of this name.
-    has_section: bool,
-    /// Whether the object requests the bounds of the section.
-    requests_bounds: bool,
+/// An object that is being linked.
+pub(super) struct LinkingObject<'a> {
+    pub(super) responsibility: &'a MaterializationResponsibility,
+    /// The symbol that the object claims so that others can depend on it. `None` without parts.
+    pub(super) anchor: Option<&'a Name>,
+    pub(super) memory: &'a dyn MemoryManager,
+    /// As [`SegmentPlan::group`](crate::memory::SegmentPlan::group).
+    pub(super) group: u64,
 }
 
-/// The registered section uses of one object. Dropping it deregisters them.
-pub(super) struct Registration {
-    bounds: Arc<SectionBounds>,
-    dylib: u64,
-    number: u64,
-    sections: Vec<Box<str>>,
+/// What a link has to do with the sections of other objects.
+pub(super) struct SectionLink {
+    pub(super) registration: Box<Registration>,
+    /// The anchors of the objects whose parts are in the bounds that the object refers to.
+    pub(super) dependencies: Vec<Name>,
 }
-
-/// A section, whether an object has it, and whether the object requests its bounds.
-type Use = (Box<str>, bool, bool);
 
 impl SectionBounds {
-    pub(super) fn new() -> Arc<SectionBounds> {
-        Arc::new(SectionBounds { table: Mutex::new(BoundsTable::default()) })
+    pub(super) fn new() -> SectionBounds {
+        SectionBounds { table: SectionTable::new() }
     }
 
     /// Registers the sections of an object that is added.
     ///
     /// # Errors
-    /// [`LinkFault::BoundsAcrossObjects`].
-    pub(super) fn add(
-        self: &Arc<Self>,
-        dylib: &JitDylib,
-        tracker: TrackerWatch,
-        object: &Arc<str>,
-        sections: Vec<Box<str>>,
-    ) -> Result<Option<Box<Registration>>> {
-        let uses = sections.into_iter().map(|section| (section, true, false)).collect();
-        self.register(dylib, tracker, object, uses)
+    /// [`LinkFault::BoundsAcrossObjects`], if another object has the bounds of one of them already.
+    pub(super) fn add(&self, object: &AddedObject<'_>, sections: Vec<NamedSection>) -> Result<Box<Registration>> {
+        let mut registration = self.table.register(object.dylib);
+        let own = SectionUse {
+            number: registration.number,
+            object: object.name.clone(),
+            tracker: object.tracker.clone(),
+            anchor: Some(object.anchor.clone()),
+            part: Part::Unlinked(object.bytes.clone(), Weak::new()),
+            bounds: Bounds::Unused,
+        };
+        for NamedSection { name, is_certain } in sections {
+            while !registration.append(&name, &own) {
+                // A reader, or one that was removed.
+                let snapshot = registration.snapshot(&name);
+                let Some(reader) = snapshot.uses.iter().find(|used| used.requests_bounds()) else { continue };
+                if is_certain {
+                    return Err(across(object.name, &name, &reader.object, object.name, CAME_LATER));
+                }
+                // The link decides, when it knows the groups that count.
+                if registration.commit(&name, snapshot.version, Some(own.clone()), Vec::new()) {
+                    break;
+                }
+            }
+        }
+        Ok(registration)
     }
 
-    /// Registers the section uses of an object that is being linked. They replace the registration `added` of its addition.
+    /// Places the parts of an object that is being linked, and binds the bounds that it refers to. `added` is the registration
+    /// of its addition.
     ///
     /// # Errors
-    /// [`LinkFault::BoundsAcrossObjects`].
+    /// [`LinkFault::BoundsAcrossObjects`]; an error of the memory manager.
     pub(super) fn link(
-        self: &Arc<Self>,
-        graph: &LinkGraph,
-        responsibility: &MaterializationResponsibility,
+        &self,
+        graph: &mut LinkGraph,
+        object: &LinkingObject<'_>,
         added: Option<Box<Registration>>,
-    ) -> Result<Option<Box<Registration>>> {
-        if !graph.has_named_sections && graph.requested_bounds.is_empty() {
+    ) -> Result<Option<Box<SectionLink>>> {
+        let parts = section_parts(graph);
+        if parts.is_empty() && graph.requested_bounds.is_empty() && added.is_none() {
             return Ok(None);
         }
-        drop(added);
-        let dylib = responsibility.dylib_handle();
-        let is_defined = |section: &str| {
-            ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
-        };
-        let mut uses: Vec<Use> = named_sections(graph).into_iter().map(|section| (section, true, false)).collect();
-        // The sections are sorted by name. There may be very many, so this is a binary search.
-        let own_count = uses.len();
-        for requested in &graph.requested_bounds {
-            match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&requested.section)) {
-                Ok(at) => uses[at].2 = true,
-                // The dylib defines the symbols itself, and the object refers to these definitions.
-                Err(_) if !requested.has_own && is_defined(&requested.section) => {}
-                Err(_) => uses.push((requested.section.clone(), false, true)),
-            }
-        }
-        self.register(dylib, responsibility.watch_tracker(), &responsibility.unit_name, uses)
-    }
-
-    /// Registers an object, unless it conflicts with a live object of the dylib.
-    fn register(
-        self: &Arc<Self>,
-        dylib: &JitDylib,
-        tracker: TrackerWatch,
-        object: &Arc<str>,
-        uses: Vec<Use>,
-    ) -> Result<Option<Box<Registration>>> {
-        if uses.is_empty() {
-            return Ok(None);
-        }
-        let key = |section: &str| (dylib.id(), Box::from(section));
-        loop {
-            let mut table = self.table.lock();
-            let others = uses.iter().filter_map(|own_use| Some((own_use, table.objects.get(&key(&own_use.0))?)));
-            let mut conflicts = others.flat_map(|(own_use, entries)| entries.iter().map(move |entry| (own_use, entry)));
-            let conflict = conflicts.find(|((_, has_section, requests_bounds), other)| {
-                *has_section && other.requests_bounds || *requests_bounds && other.has_section
-            });
-            let Some(((section, has_section, _), entry)) = conflict else {
-                let number = table.next_number;
-                table.next_number += 1;
-                for (section, has_section, requests_bounds) in &uses {
-                    let (object, tracker) = (object.clone(), tracker.clone());
-                    let (has_section, requests_bounds) = (*has_section, *requests_bounds);
-                    let entry = SectionUse { number, object, tracker, has_section, requests_bounds };
-                    table.objects.entry(key(section)).or_default().push(entry);
-                }
-                let sections = uses.into_iter().map(|(section, ..)| section).collect();
-                let registration = Registration { bounds: self.clone(), dylib: dylib.id(), number, sections };
-                return Ok(Some(Box::new(registration)));
-            };
-            let (section, later_has_section, entry) =
-                (section.clone(), *has_section && entry.requests_bounds, entry.clone());
-            drop(table);
-            // Outside the lock, because this takes the lock of the tracker.
-            if entry.tracker.is_live() {
-                return Err(conflict_error(object, &section, later_has_section, &entry.object));
-            }
-            // The tracker was removed, and only pins keep its memory. Its object is no longer part of the dylib.
-            self.table.lock().deregister(dylib.id(), &section, entry.number);
-        }
+        let registration = added.unwrap_or_else(|| self.table.register(object.responsibility.dylib_handle()));
+        let link = SectionLink { registration, dependencies: Vec::new() };
+        let mut placer = Placer { graph, object, link, other_parts: FxHashMap::default() };
+        placer.withdraw_lost(&parts)?;
+        parts.iter().try_for_each(|part| placer.place(part))?;
+        (0..placer.graph.requested_bounds.len()).try_for_each(|number| placer.bind(number))?;
+        Ok(Some(Box::new(placer.link)))
     }
 }
 
-/// The error for `object`, the later of the two objects.
+/// The outcome of an attempt to make an area.
+enum MadeArea {
+    Made(Arc<SectionArea>),
+    /// The section has changed: look again.
+    Changed,
+    /// No part can be in an area.
+    None,
+}
+
+/// The sections of one link.
+struct Placer<'a> {
+    graph: &'a mut LinkGraph,
+    object: &'a LinkingObject<'a>,
+    link: SectionLink,
+    /// The parts of other objects that are not linked yet, by number, and whether they may need memory below 2 GiB.
+    other_parts: FxHashMap<u64, Option<(Vec<SectionPart>, bool)>>,
+}
+
+impl Placer<'_> {
+    fn number(&self) -> u64 {
+        self.link.registration.number
+    }
+
+    fn own_use(&self, part: Part, bounds: Bounds) -> SectionUse {
+        let LinkingObject { responsibility, anchor, .. } = self.object;
+        SectionUse {
+            number: self.number(),
+            object: responsibility.unit_name.clone(),
+            tracker: responsibility.watch_tracker(),
+            anchor: anchor.cloned(),
+            part,
+            bounds,
+        }
+    }
+
+    /// Registers that the object has lost sections with their groups.
+    fn withdraw_lost(&mut self, parts: &[SectionPart]) -> Result<()> {
+        for section in self.link.registration.sections().to_vec() {
+            // The parts are sorted by name. There may be very many, so this is a binary search.
+            if parts.binary_search_by(|part| part.section.cmp(&section)).is_ok() {
+                continue;
+            }
+            loop {
+                let snapshot = self.link.registration.snapshot(&section);
+                if snapshot.own(self.number()).and_then(|own| snapshot.area_of(own)).is_some() {
+                    return Err(self.changed(&section));
+                }
+                let lost = self.own_use(Part::Missing, Bounds::Unused);
+                if self.link.registration.commit(&section, snapshot.version, Some(lost), Vec::new()) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Places a part of the object.
+    fn place(&mut self, part: &SectionPart) -> Result<()> {
+        loop {
+            if let Some(area) = self.link.registration.enter(&part.section) {
+                return self.enter(part, &area);
+            }
+            let snapshot = self.link.registration.snapshot(&part.section);
+            if let Some(holder) = snapshot.others(self.number()).find(|used| used.requests_bounds()) {
+                let own = &self.object.responsibility.unit_name;
+                return Err(across(own, &part.section, &holder.object, own, CAME_LATER));
+            }
+            if matches!(self.make_area(&part.section, &snapshot, Some(part))?, MadeArea::None)
+                && self.set_own(&part.section, &snapshot, Part::Linked(None), Bounds::Unused)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves a part of the object to its place.
+    fn enter(&mut self, part: &SectionPart, area: &SectionArea) -> Result<()> {
+        let reserved = area.member(self.number()).map(|member| member.part);
+        let place = if reserved == Some(PartSize::of(part)) { area.take_place(self.number()) } else { None };
+        let Some(place) = place else { return Err(self.changed(&part.section)) };
+        place_part(self.graph, part, place);
+        Ok(())
+    }
+
+    /// Binds the bounds that the object refers to, at position `number`.
+    fn bind(&mut self, number: usize) -> Result<()> {
+        let requested = &self.graph.requested_bounds[number];
+        let section = requested.section.clone();
+        if !requested.has_own() && self.is_defined(&section) {
+            return Ok(());
+        }
+        if self.bind_as_peer(number, &section) {
+            return Ok(());
+        }
+        let mut made = None;
+        loop {
+            let snapshot = self.link.registration.snapshot(&section);
+            let own_area = snapshot.own(self.number()).and_then(|own| snapshot.area_of(own));
+            let Some(area) = own_area.or(snapshot.areas().next()).or(made.as_ref()) else {
+                if self.has_own_bounds(&section, &snapshot)? {
+                    if self.set_bounds(&section, &snapshot, Bounds::Own) {
+                        return Ok(());
+                    }
+                } else {
+                    match self.make_area(&section, &snapshot, None)? {
+                        MadeArea::Made(area) => made = Some(area),
+                        MadeArea::Changed => {}
+                        MadeArea::None => {
+                            let part = snapshot.others(self.number()).find(|used| used.has_part());
+                            return Err(self.apart(&section, part));
+                        }
+                    }
+                }
+                continue;
+            };
+            if let Some(outside) = snapshot.uses.iter().find(|used| used.has_part() && !used.is_in(area)) {
+                return Err(self.apart(&section, Some(outside)));
+            }
+            let present: FxHashSet<u64> =
+                snapshot.uses.iter().filter(|used| used.is_in(area)).map(|used| used.number).collect();
+            let bounds = area.bounds(|member| present.contains(&member.number));
+            let (range, members) = bounds.map_err(|missing| self.refuse(&section, &missing.object, REMOVED))?;
+            if self.set_bounds(&section, &snapshot, Bounds::OfArea(area.clone(), range)) {
+                bind_bounds(self.graph, number, range.start, range.stop);
+                let own = self.number();
+                let others = members.iter().filter(|member| member.number != own);
+                self.link.dependencies.extend(others.filter_map(|member| member.anchor.clone()));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Binds the bounds as another object with a part has bound them, if there is one. It depends on all other objects already,
+    /// so that this object depends on it only.
+    fn bind_as_peer(&mut self, number: usize, section: &str) -> bool {
+        let Some((version, part, peer)) = self.link.registration.peer(section) else { return false };
+        let (Bounds::OfArea(_, range), Some(anchor), true) = (&peer.bounds, &peer.anchor, peer.tracker.is_live())
+        else {
+            return false;
+        };
+        let own = self.own_use(part, peer.bounds.clone());
+        if !self.link.registration.commit(section, version, Some(own), Vec::new()) {
+            return false;
+        }
+        bind_bounds(self.graph, number, range.start, range.stop);
+        self.link.dependencies.push(anchor.clone());
+        true
+    }
+
+    /// Whether the bounds are those of the object's own part, or a lookup decides, because no object has a part. False if no
+    /// object with a part is linked.
+    fn has_own_bounds(&self, section: &str, snapshot: &Snapshot) -> Result<bool> {
+        let mut others = snapshot.others(self.number()).filter(|used| used.has_part());
+        let Some(first) = others.next() else { return Ok(true) };
+        if snapshot.own(self.number()).is_some_and(SectionUse::has_part) {
+            return Err(self.apart(section, Some(first)));
+        }
+        match [first].into_iter().chain(others).find(|used| used.is_linked()) {
+            Some(linked) => Err(self.apart(section, Some(linked))),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the dylib defines the bounds of a section itself.
+    fn is_defined(&self, section: &str) -> bool {
+        let dylib = self.object.responsibility.dylib_handle();
+        ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
+    }
+
+    /// Sets the use of a section by this object. Returns false if the section changed after the snapshot.
+    fn set_own(&mut self, section: &str, snapshot: &Snapshot, part: Part, bounds: Bounds) -> bool {
+        let own = self.own_use(part, bounds);
+        self.link.registration.commit(section, snapshot.version, Some(own), Vec::new())
+    }
+
+    /// Registers the bounds that the object refers to. Returns false if the section changed after the snapshot.
+    fn set_bounds(&mut self, section: &str, snapshot: &Snapshot, bounds: Bounds) -> bool {
+        let part = snapshot.own(self.number()).map_or(Part::Missing, |own| own.part.clone());
+        self.set_own(section, snapshot, part, bounds)
+    }
+
+    /// Makes an area for the parts of all objects that are not linked, and the part of this object.
+    fn make_area(&mut self, section: &str, snapshot: &Snapshot, own: Option<&SectionPart>) -> Result<MadeArea> {
+        let own = own.map(PartSize::of);
+        let (mut members, mut changes, mut kind) = (Vec::new(), Vec::new(), own.map(|own| own.kind));
+        let mut low = self.graph.may_need_low_memory();
+        for used in snapshot.others(self.number()) {
+            let Part::Unlinked(bytes, _) = &used.part else { continue };
+            if snapshot.area_of(used).is_some() {
+                continue;
+            }
+            // An object that cannot be read gets no place. Its link will say why.
+            let Some((parts, needs_low)) = self.parts_of(used, bytes) else { continue };
+            let Ok(position) = parts.binary_search_by(|part| (*part.section).cmp(section)) else {
+                changes.push((used.number, Part::Missing));
+                continue;
+            };
+            let part = PartSize::of(&parts[position]);
+            let joined = kind.map_or(part.kind, |kind: PartKind| kind.beside(part.kind));
+            if joined.pool().is_some() {
+                kind = Some(joined);
+                low |= needs_low;
+                members.push(Member::new(used.number, used.object.clone(), used.anchor.clone(), part));
+                changes.push((used.number, Part::Unlinked(bytes.clone(), Weak::new())));
+            }
+        }
+        if members.is_empty() && own.is_none_or(|own| own.kind.pool().is_none() || own.size >= LARGE_SECTION_MIN) {
+            if changes.is_empty() {
+                return Ok(MadeArea::None);
+            }
+            self.link.registration.commit(section, snapshot.version, None, changes);
+            return Ok(MadeArea::Changed);
+        }
+        let LinkingObject { responsibility, anchor, memory, group } = self.object;
+        let own = own.map(|own| Member::new(self.number(), responsibility.unit_name.clone(), anchor.cloned(), own));
+        let has_own = own.is_some();
+        members.extend(own);
+        let area = SectionArea::allocate(members, *memory, *group, low)?;
+        for (_, part) in &mut changes {
+            if let Part::Unlinked(_, place) = part {
+                *place = Arc::downgrade(&area);
+            }
+        }
+        let own = has_own.then(|| self.own_use(Part::Linked(Some(area.clone())), Bounds::Unused));
+        // If the section changed meanwhile, the area is freed.
+        let is_committed = self.link.registration.commit(section, snapshot.version, own, changes);
+        Ok(if is_committed { MadeArea::Made(area) } else { MadeArea::Changed })
+    }
+
+    /// The parts of an object that is added and not linked. `None` if it cannot be read.
+    fn parts_of(&mut self, used: &SectionUse, bytes: &ObjectBuffer) -> Option<&(Vec<SectionPart>, bool)> {
+        let dylib = self.object.responsibility.dylib_handle();
+        let read = || {
+            let read = ReadLink::read(used.object.clone(), bytes.clone(), None).ok()?;
+            let is_owned = |graph: &LinkGraph, symbol| dylib.is_defined_by(&claimed_name(graph, symbol), &used.object);
+            read.section_parts(&is_owned).ok()
+        };
+        self.other_parts.entry(used.number).or_insert_with(read).as_ref()
+    }
+
+    /// The error that the bounds would not enclose the part of another object.
+    #[cold]
+    fn apart(&self, section: &str, outside: Option<&SectionUse>) -> Error {
+        let own_name = &self.object.responsibility.unit_name;
+        match outside {
+            Some(used) => {
+                self.refuse(section, &used.object, if used.is_linked() { LINKED_BEFORE } else { ADDED_LATER })
+            }
+            None => self.refuse(section, own_name, LINKED_BEFORE),
+        }
+    }
+
+    /// The error that the bounds that this object refers to would not enclose the part of the object `defining`.
+    #[cold]
+    fn refuse(&self, section: &str, defining: &Arc<str>, problem: &'static str) -> Error {
+        let own_name = &self.object.responsibility.unit_name;
+        across(own_name, section, own_name, defining, problem)
+    }
+
+    /// The error for a part that is not as it was when its place was made.
+    #[cold]
+    fn changed(&self, section: &str) -> Error {
+        let what = "section whose groups were replaced after the sections of all objects were placed".to_string();
+        let section = section.to_string();
+        self.graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol: String::new() })
+    }
+}
+
+/// The error of `object`. The bounds that `requesting` refers to would not enclose the part of `defining`.
 #[cold]
-fn conflict_error(object: &Arc<str>, section: &str, later_has_section: bool, other: &Arc<str>) -> Error {
-    let (defining, requesting) = if later_has_section { (object, other) } else { (other, object) };
-    let fault = LinkFault::BoundsAcrossObjects {
-        section: section.to_string(),
-        requesting: requesting.to_string(),
-        defining: defining.to_string(),
-    };
+fn across(
+    object: &Arc<str>,
+    section: &str,
+    requesting: &Arc<str>,
+    defining: &Arc<str>,
+    problem: &'static str,
+) -> Error {
+    let (section, requesting, defining) = (section.to_string(), requesting.to_string(), defining.to_string());
+    let fault = LinkFault::BoundsAcrossObjects { section, requesting, defining, problem };
     ErrorKind::Link { object: object.to_string(), fault }.into()
 }
 
-impl BoundsTable {
-    fn deregister(&mut self, dylib: u64, section: &str, number: u64) {
-        let key = (dylib, Box::from(section));
-        let Some(entries) = self.objects.get_mut(&key) else { return };
-        entries.retain(|entry| entry.number != number);
-        if entries.is_empty() {
-            self.objects.remove(&key);
-        }
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut table = self.bounds.table.lock();
-        self.sections.iter().for_each(|section| table.deregister(self.dylib, section, self.number));
-    }
-}
+const CAME_LATER: &str = "it came after the bounds were given out";
+const LINKED_BEFORE: &str =
+    "it was linked before the others were added, or its section is of another kind (code, thread-local, zero-fill)";
+const ADDED_LATER: &str =
+    "the others were linked before it was added, or its section is of another kind (code, thread-local, zero-fill)";
+const REMOVED: &str = "it was removed, and its place lies between the others";

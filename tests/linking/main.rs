@@ -9,6 +9,7 @@ mod at_once;
 mod bad_archives;
 mod bad_input;
 mod bounds;
+mod bounds_across;
 mod calls;
 mod crafted;
 mod data;
