@@ -21,7 +21,7 @@
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `link_report.rs` | what observers get to know about a link |
 //! | `registered_sessions.rs` | the sessions that the layer is registered with |
-//! | `section_bounds.rs`, `section_table.rs`, `section_area.rs` | `__start_X` and `__stop_X` |
+//! | `section_bounds.rs`, `section_table.rs`, `section_use.rs`, `section_area.rs` | `__start_X` and `__stop_X` |
 //! | `thread_locals.rs` | thread-local blocks |
 //!
 //! This module runs no code and does not know the services that plug into it.
@@ -39,6 +39,7 @@ mod registered_sessions;
 mod section_area;
 mod section_bounds;
 mod section_table;
+mod section_use;
 mod symbol_set;
 mod thread_locals;
 

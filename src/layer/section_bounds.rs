@@ -23,12 +23,13 @@
 //!
 //! Each dylib is a module of its own, like a shared object, and its objects see only its own sections.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::base::Name;
 use crate::error::{Error, ErrorKind, LinkFault, Result};
 use crate::layer::section_area::{Member, PartSize, SectionArea};
-use crate::layer::section_table::{Bounds, Part, Registration, SectionTable, SectionUse, Snapshot};
+use crate::layer::section_table::{PartChange, Registration, SectionTable, Snapshot};
+use crate::layer::section_use::{Bounds, Part, SectionUse};
 use crate::link::{
     LARGE_SECTION_MIN, LinkGraph, NamedSection, ObjectBuffer, PartKind, ReadLink, SectionPart, bind_bounds,
     claimed_name, place_part, section_parts,
@@ -89,16 +90,13 @@ impl SectionBounds {
         };
         for NamedSection { name, is_certain } in sections {
             while !registration.append(&name, &own) {
-                // A reader, or one that was removed.
-                let snapshot = registration.snapshot(&name);
-                let Some(reader) = snapshot.uses.iter().find(|used| used.requests_bounds()) else { continue };
+                let Some(reader) = registration.reader(&name) else { continue };
                 if is_certain {
                     return Err(across(object.name, &name, &reader.object, object.name, CAME_LATER));
                 }
                 // The link decides, when it knows the groups that count.
-                if registration.commit(&name, snapshot.version, Some(own.clone()), Vec::new()) {
-                    break;
-                }
+                registration.append_late(&name, &own);
+                break;
             }
         }
         Ok(registration)
@@ -131,7 +129,8 @@ impl SectionBounds {
 
 /// The outcome of an attempt to make an area.
 enum MadeArea {
-    Made(Arc<SectionArea>),
+    /// At this version of the section.
+    Made(u64, Arc<SectionArea>),
     /// The section has changed: look again.
     Changed,
     /// No part can be in an area.
@@ -172,12 +171,12 @@ impl Placer<'_> {
                 continue;
             }
             loop {
-                let snapshot = self.link.registration.snapshot(&section);
-                if snapshot.own(self.number()).and_then(|own| snapshot.area_of(own)).is_some() {
+                let (version, _, has_place) = self.link.registration.own(&section);
+                if has_place {
                     return Err(self.changed(&section));
                 }
                 let lost = self.own_use(Part::Missing, Bounds::Unused);
-                if self.link.registration.commit(&section, snapshot.version, Some(lost), Vec::new()) {
+                if self.link.registration.commit(&section, version, lost) {
                     break;
                 }
             }
@@ -191,15 +190,17 @@ impl Placer<'_> {
             if let Some(area) = self.link.registration.enter(&part.section) {
                 return self.enter(part, &area);
             }
-            let snapshot = self.link.registration.snapshot(&part.section);
-            if let Some(holder) = snapshot.others(self.number()).find(|used| used.requests_bounds()) {
+            let waiting = self.waiting(&part.section);
+            // After `waiting` was read: if a later object requests the bounds, nothing is committed.
+            if let Some(holder) = self.link.registration.reader(&part.section) {
                 let own = &self.object.responsibility.unit_name;
                 return Err(across(own, &part.section, &holder.object, own, CAME_LATER));
             }
-            if matches!(self.make_area(&part.section, &snapshot, Some(part))?, MadeArea::None)
-                && self.set_own(&part.section, &snapshot, Part::Linked(None), Bounds::Unused)
-            {
-                return Ok(());
+            if matches!(self.make_area(&part.section, &waiting, Some(part))?, MadeArea::None) {
+                let own = self.own_use(Part::Linked(None), Bounds::Unused);
+                if self.link.registration.commit(&part.section, waiting.version, own) {
+                    return Ok(());
+                }
             }
         }
     }
@@ -225,21 +226,23 @@ impl Placer<'_> {
         }
         let mut made = None;
         loop {
-            let snapshot = self.link.registration.snapshot(&section);
-            let own_area = snapshot.own(self.number()).and_then(|own| snapshot.area_of(own));
-            let Some(area) = own_area.or(snapshot.areas().next()).or(made.as_ref()) else {
+            let snapshot = self.snapshot(&section);
+            let is_current = |(version, _): &&(u64, Arc<SectionArea>)| *version == snapshot.version;
+            let made_area = made.as_ref().filter(is_current).map(|(_, area)| area);
+            let own_area = snapshot.own(self.number()).and_then(SectionUse::linked_area);
+            let Some(area) = own_area.or(snapshot.any_area()).or(made_area) else {
                 if self.has_own_bounds(&section, &snapshot)? {
                     if self.set_bounds(&section, &snapshot, Bounds::Own) {
                         return Ok(());
                     }
-                } else {
-                    match self.make_area(&section, &snapshot, None)? {
-                        MadeArea::Made(area) => made = Some(area),
-                        MadeArea::Changed => {}
-                        MadeArea::None => {
-                            let part = snapshot.others(self.number()).find(|used| used.has_part());
-                            return Err(self.apart(&section, part));
-                        }
+                    continue;
+                }
+                match self.make_area(&section, &self.waiting(&section), None)? {
+                    MadeArea::Made(version, area) => made = Some((version, area)),
+                    MadeArea::Changed => {}
+                    MadeArea::None => {
+                        let part = snapshot.others(self.number()).find(|used| used.has_part());
+                        return Err(self.apart(&section, part));
                     }
                 }
                 continue;
@@ -247,9 +250,8 @@ impl Placer<'_> {
             if let Some(outside) = snapshot.uses.iter().find(|used| used.has_part() && !used.is_in(area)) {
                 return Err(self.apart(&section, Some(outside)));
             }
-            let present: FxHashSet<u64> =
-                snapshot.uses.iter().filter(|used| used.is_in(area)).map(|used| used.number).collect();
-            let bounds = area.bounds(|member| present.contains(&member.number));
+            let is_present = |number| snapshot.own(number).is_some_and(|used| used.is_in(area));
+            let bounds = area.bounds(|member| is_present(member.number));
             let (range, members) = bounds.map_err(|missing| self.refuse(&section, &missing.object, REMOVED))?;
             if self.set_bounds(&section, &snapshot, Bounds::OfArea(area.clone(), range)) {
                 bind_bounds(self.graph, number, range.start, range.stop);
@@ -264,18 +266,40 @@ impl Placer<'_> {
     /// Binds the bounds as another object with a part has bound them, if there is one. It depends on all other objects already,
     /// so that this object depends on it only.
     fn bind_as_peer(&mut self, number: usize, section: &str) -> bool {
-        let Some((version, part, peer)) = self.link.registration.peer(section) else { return false };
-        let (Bounds::OfArea(_, range), Some(anchor), true) = (&peer.bounds, &peer.anchor, peer.tracker.is_live())
-        else {
-            return false;
-        };
+        let (version, own, _) = self.link.registration.own(section);
+        // After the version was read: if the peer comes later, nothing is committed.
+        let Some(peer) = self.link.registration.peer(section) else { return false };
+        let (Bounds::OfArea(area, range), Some(anchor)) = (&peer.bounds, &peer.anchor) else { return false };
+        let part = own.map_or(Part::Missing, |own| own.part);
         let own = self.own_use(part, peer.bounds.clone());
-        if !self.link.registration.commit(section, version, Some(own), Vec::new()) {
+        if own.has_part() && !own.is_in(area) || !self.link.registration.commit(section, version, own) {
             return false;
         }
         bind_bounds(self.graph, number, range.start, range.stop);
         self.link.dependencies.push(anchor.clone());
         true
+    }
+
+    /// The uses of a section by objects that count.
+    fn snapshot(&self, section: &str) -> Snapshot {
+        self.counted(self.link.registration.snapshot(section))
+    }
+
+    /// The objects without a place in an area in use, as [`Registration::waiting`].
+    fn waiting(&self, section: &str) -> Snapshot {
+        self.counted(self.link.registration.waiting(section))
+    }
+
+    /// Leaves out objects whose addition is not complete on another thread, because nothing can depend on their anchors yet.
+    /// They come after this object.
+    fn counted(&self, mut snapshot: Snapshot) -> Snapshot {
+        let dylib = self.object.responsibility.dylib_handle();
+        let is_defined = |used: &SectionUse| {
+            used.anchor.as_ref().is_some_and(|anchor| dylib.is_defined_by(anchor.as_str(), &used.object))
+        };
+        let own = self.number();
+        snapshot.uses.retain(|used| used.number == own || !used.is_unlinked() || is_defined(used));
+        snapshot
     }
 
     /// Whether the bounds are those of the object's own part, or a lookup decides, because no object has a part. False if no
@@ -298,32 +322,23 @@ impl Placer<'_> {
         ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
     }
 
-    /// Sets the use of a section by this object. Returns false if the section changed after the snapshot.
-    fn set_own(&mut self, section: &str, snapshot: &Snapshot, part: Part, bounds: Bounds) -> bool {
-        let own = self.own_use(part, bounds);
-        self.link.registration.commit(section, snapshot.version, Some(own), Vec::new())
-    }
-
     /// Registers the bounds that the object refers to. Returns false if the section changed after the snapshot.
     fn set_bounds(&mut self, section: &str, snapshot: &Snapshot, bounds: Bounds) -> bool {
         let part = snapshot.own(self.number()).map_or(Part::Missing, |own| own.part.clone());
-        self.set_own(section, snapshot, part, bounds)
+        let own = self.own_use(part, bounds);
+        self.link.registration.commit(section, snapshot.version, own)
     }
 
-    /// Makes an area for the parts of all objects that are not linked, and the part of this object.
-    fn make_area(&mut self, section: &str, snapshot: &Snapshot, own: Option<&SectionPart>) -> Result<MadeArea> {
+    /// Makes an area for the parts of the objects that are `waiting`, and the part of this object.
+    fn make_area(&mut self, section: &str, waiting: &Snapshot, own: Option<&SectionPart>) -> Result<MadeArea> {
         let own = own.map(PartSize::of);
-        let (mut members, mut changes, mut kind) = (Vec::new(), Vec::new(), own.map(|own| own.kind));
+        let (mut members, mut lost, mut kind) = (Vec::new(), Vec::new(), own.map(|own| own.kind));
         let mut low = self.graph.may_need_low_memory();
-        for used in snapshot.others(self.number()) {
-            let Part::Unlinked(bytes, _) = &used.part else { continue };
-            if snapshot.area_of(used).is_some() {
-                continue;
-            }
+        for used in &waiting.uses {
             // An object that cannot be read gets no place. Its link will say why.
-            let Some((parts, needs_low)) = self.parts_of(used, bytes) else { continue };
+            let Some((parts, needs_low)) = self.parts_of(used) else { continue };
             let Ok(position) = parts.binary_search_by(|part| (*part.section).cmp(section)) else {
-                changes.push((used.number, Part::Missing));
+                lost.push((used.number, PartChange::Lost));
                 continue;
             };
             let part = PartSize::of(&parts[position]);
@@ -332,34 +347,38 @@ impl Placer<'_> {
                 kind = Some(joined);
                 low |= needs_low;
                 members.push(Member::new(used.number, used.object.clone(), used.anchor.clone(), part));
-                changes.push((used.number, Part::Unlinked(bytes.clone(), Weak::new())));
             }
         }
-        if members.is_empty() && own.is_none_or(|own| own.kind.pool().is_none() || own.size >= LARGE_SECTION_MIN) {
-            if changes.is_empty() {
-                return Ok(MadeArea::None);
-            }
-            self.link.registration.commit(section, snapshot.version, None, changes);
+        let Some(version) = self.link.registration.commit_parts(section, waiting.version, &lost) else {
             return Ok(MadeArea::Changed);
+        };
+        if members.is_empty() && own.is_none_or(|own| own.kind.pool().is_none() || own.size >= LARGE_SECTION_MIN) {
+            return Ok(if lost.is_empty() { MadeArea::None } else { MadeArea::Changed });
         }
+        let numbers: Vec<u64> = members.iter().map(|member| member.number).collect();
         let LinkingObject { responsibility, anchor, memory, group } = self.object;
         let own = own.map(|own| Member::new(self.number(), responsibility.unit_name.clone(), anchor.cloned(), own));
         let has_own = own.is_some();
         members.extend(own);
         let area = SectionArea::allocate(members, *memory, *group, low)?;
-        for (_, part) in &mut changes {
-            if let Part::Unlinked(_, place) = part {
-                *place = Arc::downgrade(&area);
+        let place = |number| (number, PartChange::Placed(Arc::downgrade(&area)));
+        let places: Vec<_> = numbers.into_iter().map(place).collect();
+        // If the section changes meanwhile, the area is freed.
+        let Some(version) = self.link.registration.commit_parts(section, version, &places) else {
+            return Ok(MadeArea::Changed);
+        };
+        if has_own {
+            let own = self.own_use(Part::Linked(Some(area.clone())), Bounds::Unused);
+            if !self.link.registration.commit(section, version, own) {
+                return Ok(MadeArea::Changed);
             }
         }
-        let own = has_own.then(|| self.own_use(Part::Linked(Some(area.clone())), Bounds::Unused));
-        // If the section changed meanwhile, the area is freed.
-        let is_committed = self.link.registration.commit(section, snapshot.version, own, changes);
-        Ok(if is_committed { MadeArea::Made(area) } else { MadeArea::Changed })
+        Ok(MadeArea::Made(version, area))
     }
 
     /// The parts of an object that is added and not linked. `None` if it cannot be read.
-    fn parts_of(&mut self, used: &SectionUse, bytes: &ObjectBuffer) -> Option<&(Vec<SectionPart>, bool)> {
+    fn parts_of(&mut self, used: &SectionUse) -> Option<&(Vec<SectionPart>, bool)> {
+        let Part::Unlinked(bytes, _) = &used.part else { return None };
         let dylib = self.object.responsibility.dylib_handle();
         let read = || {
             let read = ReadLink::read(used.object.clone(), bytes.clone(), None).ok()?;

@@ -1,16 +1,26 @@
 //! [`SectionTable`]: which objects of each dylib have parts of a section whose bounds can be requested, and which objects request
 //! the bounds.
 //!
-//! Only the few objects with such sections are registered. An object counts until its tracker is removed. A thread reads a
-//! [`Snapshot`] of a section, decides without a lock, and [`commit`](SectionTable::commit)s its decision if the section did not
-//! change meanwhile.
+//! Only the few objects with such sections are registered. An object counts until its tracker is removed. A thread reads what it
+//! needs, decides without a lock, and [`commit`](Registration::commit)s its decision if the section did not change meanwhile. An
+//! object that is added meanwhile is no change: it comes after the decision.
+//!
+//! | step | uses that it reads or writes |
+//! |---|---|
+//! | an object is added or removed, or takes its place in an area | its own |
+//! | an area is made | those of objects that are not linked |
+//! | bounds are requested | all |
+//!
+//! A dylib may have very many objects with one section, so each step releases the lock after a number of uses ([`CHUNK`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::Name;
-use crate::layer::section_area::{AreaRange, SectionArea};
-use crate::link::ObjectBuffer;
-use crate::session::{JitDylib, TrackerWatch};
+use crate::layer::section_area::SectionArea;
+use crate::layer::section_use::{Part, SectionUse};
+use crate::session::JitDylib;
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The section uses of all dylibs of a session.
@@ -23,56 +33,39 @@ pub(super) struct SectionTable {
 struct Table {
     next_number: u64,
     /// By dylib and name.
-    sections: FxHashMap<(u64, Box<str>), Section>,
+    dylibs: FxHashMap<u64, FxHashMap<Box<str>, Section>>,
 }
 
+/// The uses of one section in one dylib. Never empty.
 #[derive(Default)]
 struct Section {
-    /// Changes with every change of the section. No two sections of one name have the same version.
+    /// Changes with every change but an addition. No two sections of one name have the same version, and none has 0.
     version: u64,
-    uses: Vec<SectionUse>,
+    /// By number.
+    uses: BTreeMap<u64, SectionUse>,
+    /// The objects that are not linked and have a part.
+    unlinked: BTreeSet<u64>,
+    /// The objects that request the bounds.
+    readers: BTreeSet<u64>,
+    /// Those of them that have a place in the area whose bounds they request.
+    peers: BTreeSet<u64>,
+    /// The areas in use, by address: how many parts of linked objects are in them, and how many objects refer to their bounds.
+    areas: FxHashMap<usize, usize>,
 }
 
-/// How one object uses one section.
-#[derive(Clone)]
-pub(super) struct SectionUse {
-    /// Number of the registration. A later object has a higher number.
-    pub(super) number: u64,
-    pub(super) object: Arc<str>,
-    pub(super) tracker: TrackerWatch,
-    /// The symbol by which other objects depend on this one. Every object with a part has one.
-    pub(super) anchor: Option<Name>,
-    pub(super) part: Part,
-    pub(super) bounds: Bounds,
-}
-
-/// The part that an object has of a section.
-#[derive(Clone)]
-pub(super) enum Part {
-    /// It has none, or lost it with its section groups.
-    Missing,
-    /// The object is added and not linked. It may have a place in an area that other objects keep.
-    Unlinked(ObjectBuffer, Weak<SectionArea>),
-    /// The object is linked, or is being linked. Without an area, the part is in the object's own memory.
-    Linked(Option<Arc<SectionArea>>),
-}
-
-/// The bounds that a linked object refers to.
-#[derive(Clone)]
-pub(super) enum Bounds {
-    /// It refers to none.
-    Unused,
-    /// Those of its own part. If it has none, a lookup decides.
-    Own,
-    /// Those of an area, and where they are.
-    OfArea(Arc<SectionArea>, AreaRange),
-}
-
-/// The uses of one section at one time.
+/// Uses of a section at one version of it.
 pub(super) struct Snapshot {
     pub(super) version: u64,
-    /// The uses of objects whose trackers are live.
+    /// Sorted by number. Those of objects whose trackers are live.
     pub(super) uses: Vec<SectionUse>,
+}
+
+/// What happens to the part of another object that is not linked.
+pub(super) enum PartChange {
+    /// It has lost the part with its section groups.
+    Lost,
+    /// It has a place in this area.
+    Placed(Weak<SectionArea>),
 }
 
 /// The registered section uses of one object. Dropping it deregisters them.
@@ -83,6 +76,9 @@ pub(super) struct Registration {
     sections: Vec<Box<str>>,
 }
 
+/// The number of uses that a step visits before it releases the lock.
+const CHUNK: usize = 128;
+
 impl SectionTable {
     pub(super) fn new() -> Arc<SectionTable> {
         Arc::new(SectionTable { table: Mutex::new(Table::default()) })
@@ -90,121 +86,123 @@ impl SectionTable {
 
     /// A registration without uses.
     pub(super) fn register(self: &Arc<Self>, dylib: &JitDylib) -> Box<Registration> {
-        let mut table = self.table.lock();
-        let number = table.next_number;
-        table.next_number += 1;
+        let number = self.table.lock().new_number();
         Box::new(Registration { table: self.clone(), dylib: dylib.id(), number, sections: Vec::new() })
     }
 
-    fn snapshot(&self, dylib: u64, section: &str) -> Snapshot {
-        let table = self.table.lock();
-        let section = table.sections.get(&(dylib, Box::from(section)));
-        section.map_or(Snapshot { version: 0, uses: Vec::new() }, |section| Snapshot {
-            version: section.version,
-            uses: section.uses.clone(),
-        })
-    }
-
-    /// Applies `edit` to the uses of a section, and returns what it returns. `None`, without a change, if the section changed
-    /// after the version. `edit` returns what it replaces, because that is dropped without the lock.
-    fn commit<R>(
-        &self,
-        dylib: u64,
-        section: &str,
-        version: u64,
-        edit: impl FnOnce(&mut Vec<SectionUse>) -> R,
-    ) -> Option<R> {
-        let mut table = self.table.lock();
-        let table = &mut *table;
-        let key = (dylib, Box::from(section));
-        if table.sections.get(&key).map_or(0, |current| current.version) != version {
-            return None;
-        }
-        let current = table.sections.entry(key).or_default();
-        // The numbers never repeat, so neither do the versions of a section that was removed and added again.
-        table.next_number += 1;
-        current.version = table.next_number;
-        Some(edit(&mut current.uses))
-    }
-
     fn deregister(&self, dylib: u64, section: &str, number: u64) {
-        let removed: Vec<SectionUse> = {
+        let removed = {
             let mut table = self.table.lock();
-            let table = &mut *table;
-            let key = (dylib, Box::from(section));
-            let Some(current) = table.sections.get_mut(&key) else { return };
-            let removed = current.uses.extract_if(.., |used| used.number == number).collect();
-            table.next_number += 1;
-            current.version = table.next_number;
+            let version = table.new_number();
+            let Some(current) = table.section(dylib, section) else { return };
+            current.version = version;
+            let removed = current.remove(number);
             if current.uses.is_empty() {
-                table.sections.remove(&key);
+                table.remove(dylib, section);
             }
             removed
         };
+        // The bytes of the object may be the embedder's. They are dropped here, without the lock.
         drop(removed);
     }
 }
 
-/// Steps that read the other uses and copy none of them: a dylib may have very many objects with the same section.
 impl Registration {
     /// Adds the use of a section by an object that is added, unless another object refers to the bounds.
     pub(super) fn append(&mut self, section: &str, own: &SectionUse) -> bool {
         let mut table = self.table.table.lock();
-        let table = &mut *table;
-        let current = table.sections.entry((self.dylib, Box::from(section))).or_default();
-        if current.uses.iter().any(SectionUse::requests_bounds) {
+        if table.section(self.dylib, section).is_some_and(|current| !current.readers.is_empty()) {
             return false;
         }
-        table.next_number += 1;
-        current.version = table.next_number;
-        current.uses.push(own.clone());
+        table.section_or_new(self.dylib, section).insert(own.clone());
         self.sections.push(Box::from(section));
         true
     }
 
+    /// As [`append`](Self::append), even if another object refers to the bounds.
+    pub(super) fn append_late(&mut self, section: &str, own: &SectionUse) {
+        self.table.table.lock().section_or_new(self.dylib, section).insert(own.clone());
+        self.sections.push(Box::from(section));
+    }
+
     /// Marks the object as linked if it has a place in an area in use. Returns the area.
     pub(super) fn enter(&self, section: &str) -> Option<Arc<SectionArea>> {
-        let (area, entered) = {
+        let (area, _entered) = {
             let mut table = self.table.table.lock();
-            let table = &mut *table;
-            let current = table.sections.get_mut(&(self.dylib, Box::from(section)))?;
-            let position = current.uses.iter().position(|used| used.number == self.number)?;
-            let area = areas(&current.uses).find(|area| current.uses[position].is_in(area))?.clone();
-            let entered = std::mem::replace(&mut current.uses[position].part, Part::Linked(Some(area.clone())));
-            table.next_number += 1;
-            current.version = table.next_number;
-            (area, entered)
+            let current = table.section(self.dylib, section)?;
+            let used = current.uses.get(&self.number)?;
+            let area = current.place_of(used)?;
+            let entered = SectionUse { part: Part::Linked(Some(area.clone())), ..used.clone() };
+            (area, current.insert(entered))
         };
-        // The bytes of the object may be the embedder's. They are dropped here, without the lock.
-        drop(entered);
         Some(area)
     }
 
-    /// The version of the section, the part of this object, and an object with a part that refers to the bounds that this
-    /// object would see.
-    pub(super) fn peer(&self, section: &str) -> Option<(u64, Part, SectionUse)> {
-        let table = self.table.table.lock();
-        let current = table.sections.get(&(self.dylib, Box::from(section)))?;
-        let own = current.uses.iter().find(|used| used.number == self.number);
-        let is_peer = |used: &&SectionUse| {
-            used.number != self.number
-                && used
-                    .bounds_area()
-                    .is_some_and(|area| used.is_in(area) && own.is_none_or(|own| !own.has_part() || own.is_in(area)))
-        };
-        let peer = current.uses.iter().find(is_peer)?.clone();
-        Some((current.version, own.map_or(Part::Missing, |own| own.part.clone()), peer))
+    /// The use of a section by this object, with the version of the section, and whether it has a place in an area in use.
+    pub(super) fn own(&self, section: &str) -> (u64, Option<SectionUse>, bool) {
+        let mut table = self.table.table.lock();
+        let Some(current) = table.section(self.dylib, section) else { return (0, None, false) };
+        let own = current.uses.get(&self.number);
+        (current.version, own.cloned(), own.is_some_and(|own| current.place_of(own).is_some()))
     }
-}
 
-impl Registration {
-    /// The uses of a section in this dylib, at one time.
-    pub(super) fn snapshot(&self, section: &str) -> Snapshot {
+    /// The first other object that requests the bounds.
+    pub(super) fn reader(&self, section: &str) -> Option<SectionUse> {
+        self.first_live(section, |current| &current.readers)
+    }
+
+    /// The first other object that requests the bounds of an area in which it has a place.
+    pub(super) fn peer(&self, section: &str) -> Option<SectionUse> {
+        self.first_live(section, |current| &current.peers)
+    }
+
+    /// The first other object of a set whose tracker is live.
+    fn first_live(&self, section: &str, set: impl Fn(&Section) -> &BTreeSet<u64>) -> Option<SectionUse> {
+        let first = || {
+            let mut table = self.table.table.lock();
+            let current = table.section(self.dylib, section)?;
+            let number = set(current).iter().find(|number| **number != self.number)?;
+            current.uses.get(number).cloned()
+        };
         loop {
-            let snapshot = self.table.snapshot(self.dylib, section);
-            // Without the lock of the table, because this takes locks of trackers.
-            let dead: Vec<u64> =
-                snapshot.uses.iter().filter(|used| !used.tracker.is_live()).map(|used| used.number).collect();
+            let used = first()?;
+            // Without the lock, because this takes locks of trackers.
+            if used.tracker.is_live() {
+                return Some(used);
+            }
+            self.table.deregister(self.dylib, section, used.number);
+        }
+    }
+
+    /// The uses of a section in this dylib.
+    pub(super) fn snapshot(&self, section: &str) -> Snapshot {
+        self.read(section, |current, from| {
+            let uses = current.uses.range((from, Bound::Unbounded)).take(CHUNK);
+            uses.map(|(number, used)| (*number, Some(used.clone()))).collect()
+        })
+    }
+
+    /// The uses by other objects that are not linked, have a part, and no place in an area in use.
+    pub(super) fn waiting(&self, section: &str) -> Snapshot {
+        self.read(section, |current, from| {
+            let numbers = current.unlinked.range((from, Bound::Unbounded)).take(CHUNK);
+            let waits = |used: &&SectionUse| used.number != self.number && current.place_of(used).is_none();
+            numbers.map(|number| (*number, current.uses.get(number).filter(waits).cloned())).collect()
+        })
+    }
+
+    /// Collects uses in chunks. `next` returns the uses after a number, each with its number, and `None` for those that do not
+    /// count. It returns none at the end.
+    fn read(
+        &self,
+        section: &str,
+        next: impl Fn(&Section, Bound<u64>) -> Vec<(u64, Option<SectionUse>)>,
+    ) -> Snapshot {
+        loop {
+            let Some(snapshot) = self.try_read(section, &next) else { continue };
+            let is_dead = |used: &&SectionUse| !used.tracker.is_live();
+            // Without the lock, because this takes locks of trackers.
+            let dead: Vec<u64> = snapshot.uses.iter().filter(is_dead).map(|used| used.number).collect();
             if dead.is_empty() {
                 return snapshot;
             }
@@ -213,39 +211,65 @@ impl Registration {
         }
     }
 
-    /// Sets the use of the section by this object, and the parts of other objects. Returns false, without a change, if the
-    /// section changed after the version.
-    pub(super) fn commit(
-        &mut self,
+    /// As [`read`](Self::read), with the uses of dead trackers. `None` if the section changed meanwhile.
+    fn try_read(
+        &self,
         section: &str,
-        version: u64,
-        own: Option<SectionUse>,
-        mut parts: Vec<(u64, Part)>,
-    ) -> bool {
-        let committed = self.table.commit(self.dylib, section, version, |uses| {
-            for (number, part) in &mut parts {
-                if let Some(used) = uses.iter_mut().find(|used| used.number == *number) {
-                    std::mem::swap(&mut used.part, part);
-                }
+        next: impl Fn(&Section, Bound<u64>) -> Vec<(u64, Option<SectionUse>)>,
+    ) -> Option<Snapshot> {
+        let mut snapshot = Snapshot { version: 0, uses: Vec::new() };
+        let mut from = Bound::Unbounded;
+        loop {
+            let (version, chunk) = {
+                let mut table = self.table.table.lock();
+                let current = table.section(self.dylib, section);
+                current.map_or((0, Vec::new()), |current| (current.version, next(current, from)))
+            };
+            if from == Bound::Unbounded {
+                snapshot.version = version;
+            } else if snapshot.version != version {
+                return None;
             }
-            let Some(mut own) = own else { return (false, None) };
-            match uses.iter_mut().find(|used| used.number == own.number) {
-                Some(used) => {
-                    std::mem::swap(used, &mut own);
-                    (false, Some(own))
-                }
-                None => {
-                    uses.push(own);
-                    (true, None)
-                }
-            }
-        });
-        // `parts` and the replaced use are dropped here, without the lock.
-        let Some((is_new, _replaced)) = committed else { return false };
-        if is_new {
+            let Some((last, _)) = chunk.last() else { return Some(snapshot) };
+            from = Bound::Excluded(*last);
+            snapshot.uses.extend(chunk.into_iter().filter_map(|(_, used)| used));
+        }
+    }
+
+    /// Sets the use of the section by this object. Returns false, without a change, if the section changed after the version.
+    pub(super) fn commit(&mut self, section: &str, version: u64, own: SectionUse) -> bool {
+        let replaced = self.change(section, version, |current| current.insert(own));
+        // What was replaced is dropped here, without the lock.
+        let Some((_, replaced)) = replaced else { return false };
+        if replaced.is_none() {
             self.sections.push(Box::from(section));
         }
         true
+    }
+
+    /// Changes the parts of other objects. A place counts once the area is in use. Returns the new version. `None` if the
+    /// section changed after the version; places may be given then, but nobody uses their area.
+    pub(super) fn commit_parts(&self, section: &str, version: u64, changes: &[(u64, PartChange)]) -> Option<u64> {
+        changes.chunks(CHUNK).try_fold(version, |version, chunk| {
+            let apply = |current: &mut Section| {
+                chunk.iter().filter_map(|(number, change)| current.change_part(*number, change)).collect::<Vec<_>>()
+            };
+            let (version, _replaced) = self.change(section, version, apply)?;
+            Some(version)
+        })
+    }
+
+    /// Applies `edit` to a section. Returns the new version, and what `edit` returns: what it replaces, because that is dropped
+    /// without the lock. `None`, without a change, if the section changed after the version.
+    fn change<R>(&self, section: &str, version: u64, edit: impl FnOnce(&mut Section) -> R) -> Option<(u64, R)> {
+        let mut table = self.table.table.lock();
+        if table.section(self.dylib, section).map_or(0, |current| current.version) != version {
+            return None;
+        }
+        let new_version = table.new_number();
+        let current = table.section_or_new(self.dylib, section);
+        current.version = new_version;
+        Some((new_version, edit(current)))
     }
 
     /// The sections that the object uses.
@@ -254,49 +278,110 @@ impl Registration {
     }
 }
 
-impl SectionUse {
-    pub(super) fn has_part(&self) -> bool {
-        !matches!(self.part, Part::Missing)
+impl Table {
+    /// A number for a registration or a version. Numbers never repeat.
+    fn new_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
     }
 
-    pub(super) fn is_linked(&self) -> bool {
-        matches!(self.part, Part::Linked(_))
+    fn section(&mut self, dylib: u64, section: &str) -> Option<&mut Section> {
+        self.dylibs.get_mut(&dylib)?.get_mut(section)
     }
 
-    /// Whether the object has a place in this area.
-    pub(super) fn is_in(&self, area: &Arc<SectionArea>) -> bool {
-        match &self.part {
-            Part::Unlinked(_, other) => other.as_ptr() == Arc::as_ptr(area),
-            Part::Linked(other) => other.as_ref().is_some_and(|other| Arc::ptr_eq(area, other)),
-            Part::Missing => false,
+    /// A section. If it is new, the caller adds a use.
+    fn section_or_new(&mut self, dylib: u64, section: &str) -> &mut Section {
+        let version = self.new_number();
+        let sections = self.dylibs.entry(dylib).or_default();
+        if !sections.contains_key(section) {
+            sections.insert(Box::from(section), Section { version, ..Section::default() });
+        }
+        sections.entry(Box::from(section)).or_default()
+    }
+
+    fn remove(&mut self, dylib: u64, section: &str) {
+        let Some(sections) = self.dylibs.get_mut(&dylib) else { return };
+        sections.remove(section);
+        if sections.is_empty() {
+            self.dylibs.remove(&dylib);
+        }
+    }
+}
+
+impl Section {
+    /// Inserts or replaces a use. Returns the use that it replaces.
+    fn insert(&mut self, used: SectionUse) -> Option<SectionUse> {
+        let number = used.number;
+        for area in used.kept_areas() {
+            *self.areas.entry(address(area)).or_default() += 1;
+        }
+        let replaced = self.remove(number);
+        if used.requests_bounds() {
+            self.readers.insert(number);
+        }
+        if used.bounds_area().is_some_and(|area| used.is_in(area)) {
+            self.peers.insert(number);
+        }
+        if matches!(used.part, Part::Unlinked(..)) {
+            self.unlinked.insert(number);
+        }
+        self.uses.insert(number, used);
+        replaced
+    }
+
+    fn remove(&mut self, number: u64) -> Option<SectionUse> {
+        let removed = self.uses.remove(&number)?;
+        self.readers.remove(&number);
+        self.peers.remove(&number);
+        self.unlinked.remove(&number);
+        for area in removed.kept_areas() {
+            if let Some(count) = self.areas.get_mut(&address(area)) {
+                *count -= 1;
+                if *count == 0 {
+                    self.areas.remove(&address(area));
+                }
+            }
+        }
+        Some(removed)
+    }
+
+    /// Changes the part of an object that is not linked. Returns what it replaces.
+    fn change_part(&mut self, number: u64, change: &PartChange) -> Option<SectionUse> {
+        let used = self.uses.get_mut(&number)?;
+        match (change, &mut used.part) {
+            (PartChange::Placed(area), Part::Unlinked(_, place)) => {
+                *place = area.clone();
+                None
+            }
+            (PartChange::Lost, Part::Unlinked(..)) => {
+                let lost = SectionUse { part: Part::Missing, ..used.clone() };
+                self.insert(lost)
+            }
+            (_, Part::Missing | Part::Linked(_)) => None,
         }
     }
 
-    /// The area that keeps the part of a linked object.
-    fn linked_area(&self) -> Option<&Arc<SectionArea>> {
-        match &self.part {
-            Part::Linked(area) => area.as_ref(),
-            Part::Unlinked(..) | Part::Missing => None,
-        }
+    /// The area in use in which an object has a place.
+    fn place_of(&self, used: &SectionUse) -> Option<Arc<SectionArea>> {
+        let area = match &used.part {
+            Part::Linked(area) => area.clone()?,
+            Part::Unlinked(_, area) if self.areas.contains_key(&(area.as_ptr() as usize)) => area.upgrade()?,
+            Part::Unlinked(..) | Part::Missing => return None,
+        };
+        Some(area)
     }
+}
 
-    pub(super) fn requests_bounds(&self) -> bool {
-        !matches!(self.bounds, Bounds::Unused)
-    }
-
-    /// The area whose bounds the object refers to.
-    pub(super) fn bounds_area(&self) -> Option<&Arc<SectionArea>> {
-        match &self.bounds {
-            Bounds::OfArea(area, _) => Some(area),
-            Bounds::Unused | Bounds::Own => None,
-        }
-    }
+/// The key of an area. A use that has a place in the area keeps the address from being used again.
+fn address(area: &Arc<SectionArea>) -> usize {
+    Arc::as_ptr(area) as usize
 }
 
 impl Snapshot {
     /// The use by the object with this number.
     pub(super) fn own(&self, number: u64) -> Option<&SectionUse> {
-        self.uses.iter().find(|used| used.number == number)
+        let position = self.uses.binary_search_by_key(&number, |used| used.number).ok()?;
+        Some(&self.uses[position])
     }
 
     /// The uses by other objects.
@@ -304,20 +389,11 @@ impl Snapshot {
         self.uses.iter().filter(move |used| used.number != number)
     }
 
-    /// The areas in use: linked objects have places in them, or refer to their bounds.
-    pub(super) fn areas(&self) -> impl Iterator<Item = &Arc<SectionArea>> {
-        areas(&self.uses)
+    /// An area in use: linked objects have places in it, or refer to its bounds.
+    pub(super) fn any_area(&self) -> Option<&Arc<SectionArea>> {
+        let of_bounds = self.uses.iter().find_map(SectionUse::bounds_area);
+        of_bounds.or_else(|| self.uses.iter().find_map(SectionUse::linked_area))
     }
-
-    /// The area in use in which an object has a place.
-    pub(super) fn area_of(&self, used: &SectionUse) -> Option<&Arc<SectionArea>> {
-        self.areas().find(|area| used.is_in(area))
-    }
-}
-
-fn areas(uses: &[SectionUse]) -> impl Iterator<Item = &Arc<SectionArea>> {
-    let of_bounds = uses.iter().filter_map(SectionUse::bounds_area);
-    of_bounds.chain(uses.iter().filter_map(SectionUse::linked_area))
 }
 
 impl Drop for Registration {
