@@ -16,7 +16,7 @@ mod memory_fault;
 
 use std::fmt;
 
-use crate::base::linker_defined_meaning;
+use crate::base::linker_made_hint;
 use crate::sync::Arc;
 
 pub use link_fault::LinkFault;
@@ -220,7 +220,7 @@ pub enum ErrorKind {
         quoted(symbols),
         needed(needed_by),
         searched.join(", "),
-        linker_defined_hint(symbols)
+        linker_made_hint(symbols)
     )]
     SymbolsNotFound {
         /// All missing names.
@@ -578,19 +578,6 @@ pub enum ErrorKind {
 impl From<MemoryFault> for Error {
     fn from(fault: MemoryFault) -> Error {
         ErrorKind::Memory(fault).into()
-    }
-}
-
-/// A hint for the names that only a native linker defines.
-fn linker_defined_hint(symbols: &[String]) -> String {
-    let meaning = |name: &String| Some(format!("`{name}` ({})", linker_defined_meaning(name)?));
-    let defined: Vec<String> = symbols.iter().filter_map(meaning).collect();
-    match defined.is_empty() {
-        true => String::new(),
-        false => {
-            let defined = defined.join(", ");
-            format!("; a native linker defines for an entire program {defined}, and no searched dylib does")
-        }
     }
 }
 

@@ -10,8 +10,25 @@ pub(crate) fn is_linker_defined(name: &[u8]) -> bool {
     LINKER_DEFINED.iter().any(|defined| defined.as_bytes() == name)
 }
 
+/// What an error about missing symbols adds for those that a native linker would have made.
+pub(crate) fn linker_made_hint(symbols: &[String]) -> String {
+    let mut hint = String::new();
+    let meaning = |name: &String| Some(format!("`{name}` ({})", linker_defined_meaning(name)?));
+    let defined: Vec<String> = symbols.iter().filter_map(meaning).collect();
+    if !defined.is_empty() {
+        hint += "; a native linker defines for an entire program ";
+        hint += &defined.join(", ");
+        hint += ", and no searched dylib does";
+    }
+    let sections = symbols.iter().find_map(|name| name.strip_prefix("__start_").or(name.strip_prefix("__stop_")));
+    if let Some(section) = sections {
+        hint += &format!("; only objects of a dylib with a section `{section}` know its bounds");
+    }
+    hint
+}
+
 /// What such a name stands for in a program, and why no object of a session has it.
-pub(crate) fn linker_defined_meaning(name: &str) -> Option<&'static str> {
+fn linker_defined_meaning(name: &str) -> Option<&'static str> {
     Some(match name {
         "_end" | "end" => "the end of its data; objects of a session are not next to each other",
         "_etext" | "etext" | "__etext" => "the end of its code; objects of a session are not next to each other",

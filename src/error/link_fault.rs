@@ -1,6 +1,6 @@
 //! [`LinkFault`]: why an object cannot be linked, with the place in the object, the value and the allowed range.
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, linker_made_hint};
 
 /// Why an object cannot be linked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -72,9 +72,10 @@ pub enum LinkFault {
     /// - *Remedy*: define them in the same dylib, or declare them with default visibility.
     #[error(
         "hidden symbols without a definition in its dylib: {}; searched: {}; no other dylib and no library may define them: \
-         define them in the same dylib, or declare them with default visibility",
+         define them in the same dylib, or declare them with default visibility{}",
         super::quoted(symbols),
-        searched.join(", ")
+        searched.join(", "),
+        linker_made_hint(symbols)
     )]
     HiddenUndefined {
         /// All missing names.
