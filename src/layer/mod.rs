@@ -21,7 +21,9 @@
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `link_report.rs` | what observers get to know about a link |
 //! | `registered_sessions.rs` | the sessions that the layer is registered with |
-//! | `section_bounds.rs`, `section_table.rs`, `section_use.rs`, `section_area.rs` | `__start_X` and `__stop_X` |
+//! | `section_bounds.rs` | `__start_X` and `__stop_X` over all objects of a dylib |
+//! | `section_claimant.rs`, `section_table.rs`, `section_use.rs`, `section_area.rs` | who gets which place; the uses of each section; the memory of the parts |
+//! | `section_model.rs` | the same for models |
 //! | `thread_locals.rs` | thread-local blocks |
 //!
 //! This module runs no code and does not know the services that plug into it.
@@ -38,6 +40,9 @@ mod plugins;
 mod registered_sessions;
 mod section_area;
 mod section_bounds;
+mod section_claimant;
+#[cfg(loom)]
+mod section_model;
 mod section_table;
 mod section_use;
 mod symbol_set;
@@ -46,3 +51,5 @@ mod thread_locals;
 pub(crate) use memory_ledger::{HasMemory, MemoryLedger};
 pub use object_layer::ObjectLinkingLayer;
 pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};
+#[cfg(loom)]
+pub use section_model::{ModelLink, ModelObject, SectionModel};

@@ -23,7 +23,8 @@ use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
-use crate::layer::section_bounds::{AddedObject, LinkingObject, SectionBounds, SectionLink};
+use crate::layer::section_bounds::{AddedObject, SectionBounds};
+use crate::layer::section_claimant::{LinkingObject, PartDependency, SectionLink};
 use crate::layer::section_table::Registration;
 use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
@@ -360,7 +361,7 @@ impl PendingLink {
         let found = {
             let mut names: SmallVec<[_; 16]> = self.placed.external_names().collect();
             if let Some(link) = &self.section_link {
-                names.extend(link.dependencies.iter().map(|name| name.as_bytes()));
+                names.extend(link.dependencies.iter().map(|part| part.anchor.as_bytes()));
             }
             let found = responsibility.try_lookup(&names, RequiredState::Resolved);
             // Only the full lookup knows which other dylibs may define a hidden external.
@@ -383,9 +384,14 @@ impl PendingLink {
         };
         let mut wanted: Vec<_> = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
         let dependencies = self.section_link.iter().flat_map(|link| &link.dependencies);
-        let anchor = |name: &Name| WantedExternal { name: name.to_string(), required: true, is_hidden: false };
+        let anchor =
+            |part: &PartDependency| WantedExternal { name: part.anchor.to_string(), required: true, is_hidden: false };
         wanted.extend(dependencies.map(anchor));
         external_lookup::look_up(responsibility, wanted, move |responsibility, found| {
+            let found = found.map_err(|error| match &self.section_link {
+                Some(link) => link.explain(&responsibility.unit_name, error),
+                None => error,
+            });
             match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
                 // If this fails, the symbols have failed. The tracker owns the memory and frees it.
                 Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
@@ -469,14 +475,14 @@ impl PendingLink {
 /// The names that a link has looked up: its externals, then the objects whose sections it refers to.
 struct LookedUpNames {
     externals: ExternalNames,
-    dependencies: Vec<Name>,
+    dependencies: Vec<PartDependency>,
 }
 
 impl LookedUpNames {
     fn at(&self, position: usize) -> Name {
         let dependency =
             position.checked_sub(self.externals.len()).and_then(|position| self.dependencies.get(position));
-        dependency.cloned().unwrap_or_else(|| Name::new(self.externals.at(position)))
+        dependency.map(|part| part.anchor.clone()).unwrap_or_else(|| Name::new(self.externals.at(position)))
     }
 }
 

@@ -57,7 +57,8 @@ impl Member {
 }
 
 impl SectionArea {
-    /// Allocates an area for these members. Their parts are of kinds that can be next to each other.
+    /// Allocates an area for these members. Their parts are of kinds that can be next to each other. `None` if the memory
+    /// manager cannot write memory that is finalized.
     ///
     /// # Errors
     /// As [`Area::allocate`].
@@ -66,7 +67,7 @@ impl SectionArea {
         memory: &dyn MemoryManager,
         group: u64,
         low: bool,
-    ) -> Result<Arc<SectionArea>> {
+    ) -> Result<Option<Arc<SectionArea>>> {
         members.sort_unstable_by_key(|member| member.number);
         let (mut size, mut align, mut kind) = (0, 1, None);
         for Member { part, offset, .. } in &mut members {
@@ -82,9 +83,9 @@ impl SectionArea {
         let pool = pool.ok_or(MemoryFault::BadPlan { pool: "section", size, align, problem: "it has no kind" })?;
         let ranges: Vec<Range<u64>> = members.iter().map(Member::range).collect();
         let request = AreaRequest { pool, size, align, group, low };
-        let (area, places) = Area::allocate(memory, request, &ranges)?;
+        let Some((area, places)) = Area::allocate(memory, request, &ranges)? else { return Ok(None) };
         let places = Mutex::new(places.into_iter().map(Some).collect());
-        Ok(Arc::new(SectionArea { members, area, places }))
+        Ok(Some(Arc::new(SectionArea { members, area, places })))
     }
 
     /// The member with this number.

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::layer::section_area::SectionArea;
 use crate::layer::section_use::{Part, SectionUse};
 use crate::session::JitDylib;
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex, Weak, seeded_bug};
 
 /// The section uses of all dylibs of a session.
 pub(super) struct SectionTable {
@@ -193,11 +193,7 @@ impl Registration {
 
     /// Collects uses in chunks. `next` returns the uses after a number, each with its number, and `None` for those that do not
     /// count. It returns none at the end.
-    fn read(
-        &self,
-        section: &str,
-        next: impl Fn(&Section, Bound<u64>) -> Vec<(u64, Option<SectionUse>)>,
-    ) -> Snapshot {
+    fn read(&self, section: &str, next: impl Fn(&Section, Bound<u64>) -> Vec<(u64, Option<SectionUse>)>) -> Snapshot {
         loop {
             let Some(snapshot) = self.try_read(section, &next) else { continue };
             let is_dead = |used: &&SectionUse| !used.tracker.is_live();
@@ -263,7 +259,8 @@ impl Registration {
     /// without the lock. `None`, without a change, if the section changed after the version.
     fn change<R>(&self, section: &str, version: u64, edit: impl FnOnce(&mut Section) -> R) -> Option<(u64, R)> {
         let mut table = self.table.table.lock();
-        if table.section(self.dylib, section).map_or(0, |current| current.version) != version {
+        let current_version = table.section(self.dylib, section).map_or(0, |current| current.version);
+        if current_version != version && !seeded_bug!("section_changed_since_it_was_read") {
             return None;
         }
         let new_version = table.new_number();

@@ -12,6 +12,7 @@ use std::ptr;
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
 use crate::error::{MemoryFault, Result};
 use crate::memory::allocation::{Finalized, InFlight, not_written};
+use crate::memory::fork_guard::before_writing;
 use crate::memory::frame::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, granule_size};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
@@ -176,6 +177,8 @@ impl Finalized for SlabAllocation {
         if pool == SegmentKind::Code || !self.is_sealed || end.is_none_or(|end| end > self.plan.size(pool)) {
             return Err(not_written(pool, bytes, "the range is not in a finalized segment of constants or data"));
         }
+        // The allocation may be older than a fork, and this the first write in the child.
+        before_writing();
         let (window, span) = (&self.shard.window, &self.spans[pool.index()]);
         let spans = only_span(pool, span);
         // SAFETY: M1 - this allocation owns the span. M9 - the caller excludes other writers.

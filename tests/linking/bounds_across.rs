@@ -11,7 +11,7 @@ use jittison::{Error, ErrorKind, Jit, ResourceTracker};
 use crate::support::*;
 
 /// An object with values in the section `sets`, and a function `get_N` that returns the first of them.
-fn part(number: usize, qualifier: &str, values: &[i64]) -> Option<Vec<u8>> {
+pub fn part(number: usize, qualifier: &str, values: &[i64]) -> Option<Vec<u8>> {
     let put = |(index, value): (usize, &i64)| {
         format!("__attribute__((section(\"sets\"), used)) static {qualifier} long v{index} = {value};\n")
     };
@@ -20,7 +20,7 @@ fn part(number: usize, qualifier: &str, values: &[i64]) -> Option<Vec<u8>> {
 }
 
 /// An object whose `digits` has one decimal digit for each value between the bounds, in order.
-fn reader(name: &str) -> Option<Vec<u8>> {
+pub fn reader(name: &str) -> Option<Vec<u8>> {
     c(&format!(
         "extern const long __start_sets[], __stop_sets[];
         long {name}(void) {{
@@ -32,7 +32,7 @@ fn reader(name: &str) -> Option<Vec<u8>> {
 }
 
 /// The value of `long name(void)` in a program that gcc links from these objects.
-fn native(objects: &[&[u8]], name: &str) -> Option<i64> {
+pub fn native(objects: &[&[u8]], name: &str) -> Option<i64> {
     let dir = PrivateDir::new();
     let main =
         format!("#include <stdio.h>\nlong {name}(void); int main(void) {{ printf(\"%ld\", {name}()); return 0; }}");
@@ -49,7 +49,7 @@ fn native(objects: &[&[u8]], name: &str) -> Option<i64> {
 }
 
 /// Checks that a session answers as the program does, whatever is looked up first, and frees everything.
-fn assert_as_native(objects: &[&[u8]], name: &str, expected: i64) {
+pub fn assert_as_native(objects: &[&[u8]], name: &str, expected: i64) {
     let Some(native) = native(objects, name) else { return };
     assert_eq!(native, expected, "the native answer");
     let (jit, trackers) = linked(objects);
@@ -57,14 +57,14 @@ fn assert_as_native(objects: &[&[u8]], name: &str, expected: i64) {
     remove_all(&jit, trackers);
 }
 
-fn remove_all(jit: &Jit, trackers: Vec<ResourceTracker>) {
+pub fn remove_all(jit: &Jit, trackers: Vec<ResourceTracker>) {
     for tracker in trackers {
         tracker.remove().unwrap();
     }
     assert_eq!(held(jit), (0, 0, 0), "everything is freed");
 }
 
-fn assert_across(error: &Error, requesting: &str, defining: &str, problem: &str) {
+pub fn assert_across(error: &Error, requesting: &str, defining: &str, problem: &str) {
     match error.root_cause().kind() {
         ErrorKind::Link {
             fault: LinkFault::BoundsAcrossObjects { section, requesting: user, defining: part, .. },
