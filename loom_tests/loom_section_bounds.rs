@@ -3,7 +3,8 @@
 //! Runs `src/layer/section_claimant.rs`, `src/layer/section_table.rs` and `src/layer/section_area.rs`. Every part is inside the
 //! bounds that were given out, or its object is refused. The object with the bounds depends on names that exist.
 //!
-//! Seeded bugs: `section_changed_since_it_was_read`, `objects_counted_before_they_are_defined`.
+//! Seeded bugs: `section_changed_since_it_was_read`, `place_given_after_the_first_look`,
+//! `objects_counted_before_they_are_defined`.
 
 #![cfg(loom)]
 

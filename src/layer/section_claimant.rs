@@ -5,10 +5,11 @@
 //!
 //! | thread that links a part | thread that links a reader |
 //! |---|---|
-//! | 1. read the objects without a place, and the version | 1. read all objects, and the version |
-//! | 2. refuse the part if an object refers to the bounds | 2. choose the area in use, or make one |
-//! | 3. allocate an area, and give places in it | 3. refuse the bounds if a part is outside |
-//! | 4. commit the own part in the area: it is in use now | 4. commit the bounds |
+//! | 1. take the own place, if there is one | |
+//! | 2. read the objects without a place, and the version | 1. read all objects, and the version |
+//! | 3. at this version: no own place, and no object refers to the bounds, else refuse the part | 2. choose the area in use, or make one |
+//! | 4. allocate an area, and give places in it | 3. refuse the bounds if a part is outside |
+//! | 5. commit the own part in the area: it is in use now | 4. commit the bounds |
 //!
 //! One commit comes first, and the other thread then sees another version. So no part has its place outside bounds that are
 //! given out, and two areas in use have no object in common. No lock is held while memory is allocated or an object is read.
@@ -137,10 +138,14 @@ impl<'a> Claimant<'a> {
                 return self.take_place(section, own, &area).map(Some);
             }
             let waiting = self.waiting(section);
-            // After `waiting` was read: if a later object requests the bounds, nothing is committed.
-            if let Some(holder) = self.registration.reader(section) {
+            let reader = self.registration.reader(section);
+            let (version, _, has_place) = self.registration.own(section);
+            if version != waiting.version || has_place && !seeded_bug!("place_given_after_the_first_look") {
+                continue;
+            }
+            if let Some(reader) = reader {
                 let own = &self.object.responsibility.unit_name;
-                return Err(across(own, section, &holder.object, own, CAME_LATER));
+                return Err(across(own, section, &reader.object, own, CAME_LATER));
             }
             if matches!(self.make_area(section, &waiting, Some(own))?, MadeArea::None) {
                 let own = self.own_use(Part::Linked(None), Bounds::Unused);
@@ -165,14 +170,19 @@ impl<'a> Claimant<'a> {
         if let Some(range) = self.bounds_of_peer(section) {
             return Ok(Some(range));
         }
-        let mut made = None;
+        let mut made: Option<(u64, Arc<SectionArea>, Snapshot)> = None;
         loop {
-            let snapshot = self.snapshot(section);
-            let is_current = |(version, _): &&(u64, Arc<SectionArea>)| *version == snapshot.version;
-            let made_area = made.as_ref().filter(is_current).map(|(_, area)| area);
+            let mut snapshot = self.snapshot(section);
             let own_area = snapshot.own(self.number()).and_then(SectionUse::linked_area);
-            if let Some(area) = own_area.or(snapshot.any_area()).or(made_area) {
-                match self.bounds_of(section, &snapshot, area)? {
+            let area = own_area.or(snapshot.any_area()).cloned();
+            let made_area = || {
+                let (_, area, waiting) = made.as_ref().filter(|(version, ..)| *version == snapshot.version)?;
+                // An object that was added after the area was made comes after the bounds.
+                snapshot.uses.retain(|used| used.number == self.number() || waiting.own(used.number).is_some());
+                Some(area.clone())
+            };
+            if let Some(area) = area.or_else(made_area) {
+                match self.bounds_of(section, &snapshot, &area)? {
                     Some(range) => return Ok(Some(range)),
                     None => continue,
                 }
@@ -188,7 +198,7 @@ impl<'a> Claimant<'a> {
                 continue;
             }
             match self.make_area(section, &waiting, None)? {
-                MadeArea::Made(version, area) => made = Some((version, area)),
+                MadeArea::Made(version, area) => made = Some((version, area, waiting)),
                 MadeArea::Changed => {}
                 MadeArea::None => {
                     let part = snapshot.others(self.number()).find(|used| used.has_part());

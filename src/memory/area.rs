@@ -300,7 +300,7 @@ mod tests {
     struct SealedInFlight(Box<dyn InFlight>);
     struct SealedMemory(Box<dyn Finalized>);
 
-    // SAFETY: the pool makes all allocations.
+    // SAFETY: M8 - the pool makes all allocations.
     unsafe impl MemoryManager for Sealed {
         fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
             Ok(Box::new(SealedInFlight(self.0.allocate(plan)?)))
