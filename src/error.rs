@@ -16,7 +16,7 @@ mod memory_fault;
 
 use std::fmt;
 
-use crate::base::is_linker_defined;
+use crate::base::linker_made_hint;
 use crate::sync::Arc;
 
 pub use link_fault::LinkFault;
@@ -220,7 +220,7 @@ pub enum ErrorKind {
         quoted(symbols),
         needed(needed_by),
         searched.join(", "),
-        linker_defined_hint(symbols)
+        linker_made_hint(symbols)
     )]
     SymbolsNotFound {
         /// All missing names.
@@ -578,17 +578,6 @@ pub enum ErrorKind {
 impl From<MemoryFault> for Error {
     fn from(fault: MemoryFault) -> Error {
         ErrorKind::Memory(fault).into()
-    }
-}
-
-/// A hint for the names that only a native linker defines.
-fn linker_defined_hint(symbols: &[String]) -> String {
-    let defined: Vec<String> = symbols.iter().filter(|name| is_linker_defined(name.as_bytes())).cloned().collect();
-    match defined.is_empty() {
-        true => String::new(),
-        false => {
-            format!("; a native linker defines {} for an entire program, and no searched dylib does", quoted(&defined))
-        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use call_entry::{
     CallRecord, CodeHold, HostCalls, enable_call_entry, enter_host_call, is_call_entry_enabled,
 };
 pub(crate) use large_buffer_cache::clear_thread_cache;
-pub(crate) use linker_names::{LINKER_DEFINED, is_linker_defined};
+pub(crate) use linker_names::{LINKER_DEFINED, is_linker_defined, linker_made_hint};
 pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::{NameRef, until_nul};

@@ -1,6 +1,6 @@
 //! [`LinkFault`]: why an object cannot be linked, with the place in the object, the value and the allowed range.
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, linker_made_hint};
 
 /// Why an object cannot be linked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -62,15 +62,17 @@ pub enum LinkFault {
         /// The symbol of the construct. Empty when there is none.
         symbol: String,
     },
-    /// An object refers to the bounds of a section, and another object has a part of that section. The bounds would enclose one
-    /// part only.
+    /// An object refers to the bounds of a section, and another object has a part of that section that the bounds would not
+    /// enclose.
     ///
-    /// - *Cause*: `__start_X` and `__stop_X` span the section of one object, but a program joins the sections of all objects.
-    /// - *Remedy*: join the objects with `ld -r`, or add them to different dylibs.
+    /// - *Cause*: `__start_X` and `__stop_X` enclose the parts of all objects. The parts are placed next to each other when the
+    ///   first of the objects is linked. The field `problem` says why this part is not among them.
+    /// - *Remedy*: add all objects with the section before the first of them is linked. Or join them with `ld -r`, or add
+    ///   them to different dylibs.
     #[error(
-        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {defining} has a \
-         part of it, too, and the bounds would enclose one part only; join the objects with `ld -r`, or add them to different \
-         dylibs"
+        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but they would not \
+         enclose the part of {defining}: {problem}; add all objects with the section before the first of them is linked, join \
+         them with `ld -r`, or add them to different dylibs"
     )]
     BoundsAcrossObjects {
         /// The section.
@@ -79,6 +81,8 @@ pub enum LinkFault {
         requesting: String,
         /// The other object that has such a section.
         defining: String,
+        /// Why its part is not next to the others.
+        problem: &'static str,
     },
     /// Hidden symbols have no definition in the dylib of the object.
     ///
@@ -86,9 +90,10 @@ pub enum LinkFault {
     /// - *Remedy*: define them in the same dylib, or declare them with default visibility.
     #[error(
         "hidden symbols without a definition in its dylib: {}; searched: {}; no other dylib and no library may define them: \
-         define them in the same dylib, or declare them with default visibility",
+         define them in the same dylib, or declare them with default visibility{}",
         super::quoted(symbols),
-        searched.join(", ")
+        searched.join(", "),
+        linker_made_hint(symbols)
     )]
     HiddenUndefined {
         /// All missing names.

@@ -5,7 +5,8 @@ use crate::host::Executor;
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
-use crate::layer::section_bounds::{Registration, SectionBounds};
+use crate::layer::section_bounds::SectionBounds;
+use crate::layer::section_table::Registration;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::memory::{Finalized, MemoryManager};
 use crate::session::{JitDylib, ResourceKey, ResourceManager};
@@ -18,7 +19,7 @@ pub(super) struct LayerInner {
     pub(super) plugins: Plugins,
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,
-    pub(super) section_bounds: Arc<SectionBounds>,
+    pub(super) section_bounds: SectionBounds,
     pub(super) sessions: RegisteredSessions,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct ModuleExtras {
     /// The block of thread-local variables.
     pub(super) _thread_locals: Option<Box<ThreadLocals>>,
     /// The registration of sections whose bounds may be requested.
-    pub(super) _section_bounds: Option<Box<Registration>>,
+    pub(super) _sections: Option<Box<Registration>>,
 }
 
 impl HasMemory for ModuleMemory {

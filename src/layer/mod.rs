@@ -15,26 +15,41 @@
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type |
 //! | `object_link.rs` | the link of one object, step by step |
 //! | `external_lookup.rs` | the lookup of what the object refers to |
+//! | `symbol_set.rs` | which symbols of an object a link claims |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
+//! | `link_report.rs` | what observers get to know about a link |
 //! | `registered_sessions.rs` | the sessions that the layer is registered with |
-//! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
+//! | `section_bounds.rs` | `__start_X` and `__stop_X` over all objects of a dylib |
+//! | `section_claimant.rs`, `section_table.rs`, `section_use.rs`, `section_area.rs` | who gets which place; the uses of each section; the memory of the parts |
+//! | `section_model.rs` | the same for models |
+//! | `thread_locals.rs` | thread-local blocks |
 //!
 //! This module runs no code and does not know the services that plug into it.
 
 mod external_lookup;
 mod hooks;
 mod layer_inner;
+mod link_report;
 mod memory_ledger;
 mod object_layer;
 mod object_link;
 mod plugin;
 mod plugins;
 mod registered_sessions;
+mod section_area;
 mod section_bounds;
+mod section_claimant;
+#[cfg(loom)]
+mod section_model;
+mod section_table;
+mod section_use;
+mod symbol_set;
 mod thread_locals;
 
 pub(crate) use memory_ledger::{HasMemory, MemoryLedger};
 pub use object_layer::ObjectLinkingLayer;
 pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};
+#[cfg(loom)]
+pub use section_model::{ModelLink, ModelObject, SectionModel};

@@ -13,8 +13,6 @@
 //! the addresses before the symbols are ready. Otherwise the addresses are published before the ordinary lookup, because the
 //! externals may refer back to this object.
 
-use std::time::Instant;
-
 use smallvec::SmallVec;
 
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
@@ -23,18 +21,21 @@ use crate::host::Executor;
 use crate::layer::external_lookup::{self, WantedExternal};
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
+use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
-use crate::layer::section_bounds::{Registration, SectionBounds};
+use crate::layer::section_bounds::{AddedObject, SectionBounds};
+use crate::layer::section_claimant::{LinkingObject, PartDependency, SectionLink};
+use crate::layer::section_table::Registration;
+use crate::layer::section_use::UnlinkedInput;
+use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
-    ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex, named_sections,
+    ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex,
 };
-use crate::memory::MemoryUsage;
 use crate::session::{
-    ClaimedSymbol, Event, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
-    MaterializationWait, NameSink, Observers, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags,
-    SymbolRef,
+    ClaimedSymbol, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
+    MaterializationWait, NameSink, ReadyLookup, RequiredState, ResourceTracker, SymbolFlags, SymbolRef,
 };
 use crate::sync::Arc;
 
@@ -72,8 +73,16 @@ struct ClaimMap {
     is_complete: bool,
     /// Sequence number of the object in its dylib.
     sequence: u64,
-    /// The registration of sections whose bounds may be requested.
-    section_bounds: Option<Box<Registration>>,
+    /// In a box, because few objects have sections whose bounds may be requested.
+    sections: Option<Box<SectionClaim>>,
+}
+
+/// The claim of an object with sections whose bounds may be requested.
+struct SectionClaim {
+    /// The symbol that stands for these sections.
+    anchor: Name,
+    /// The registration of an object that is added.
+    registration: Option<Box<Registration>>,
 }
 
 /// How the number of a claimed symbol leads to the object's symbol table.
@@ -124,7 +133,7 @@ impl Object {
     pub(super) fn read(
         tracker: &ResourceTracker,
         name: &Arc<str>,
-        section_bounds: &Arc<SectionBounds>,
+        section_bounds: &SectionBounds,
         bytes: ObjectBuffer,
         is_excluded: impl Fn(&str) -> bool,
     ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
@@ -146,19 +155,25 @@ impl Object {
             })?;
         let needs_symbol = has_initializers || symbols.is_empty();
         symbols.extend(initializer_symbol(name, sequence, needs_symbol));
-        let section_bounds = match named_sections.is_empty() {
-            true => None,
-            false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), name, named_sections)?,
-        };
+        let dylib = tracker.dylib_handle();
+        let anchor = anchor_symbol(dylib, name, sequence, !named_sections.is_empty());
+        symbols.extend(anchor.clone());
+        let mut sections = None;
+        if let Some((anchor, _)) = anchor {
+            let input = UnlinkedInput::Object(bytes.clone());
+            let added = AddedObject { dylib, tracker: tracker.watch(), name, input, anchor: &anchor };
+            let registration = Some(section_bounds.add(&added, named_sections)?);
+            sections = Some(Box::new(SectionClaim { anchor, registration }));
+        }
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete, sequence, section_bounds };
+        let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
         Ok((Object { input: Input::Bytes { bytes, outline }, claims }, symbols))
     }
 
     /// As [`read`](Self::read), for the graph of a generator.
     pub(super) fn of_graph(
         tracker: &ResourceTracker,
-        section_bounds: &Arc<SectionBounds>,
+        section_bounds: &SectionBounds,
         graph: BuiltGraph,
     ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
         let sequence = tracker.next_object_serial();
@@ -173,13 +188,20 @@ impl Object {
         }
         let needs_symbol = graph.has_initializers() || symbols.is_empty();
         symbols.extend(initializer_symbol(&graph.name, sequence, needs_symbol));
-        let named_sections = named_sections(graph.read.graph());
-        let section_bounds = match named_sections.is_empty() {
-            true => None,
-            false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), &graph.name, named_sections)?,
+        let (dylib, sections) = (tracker.dylib_handle(), graph.read.named_sections());
+        let anchor = anchor_symbol(dylib, &graph.name, sequence, !sections.is_empty());
+        symbols.extend(anchor.clone());
+        let sections = match anchor {
+            None => None,
+            Some((anchor, _)) => {
+                let input = UnlinkedInput::Graph(Arc::new(graph.read.added_parts()));
+                let added = AddedObject { dylib, tracker: tracker.watch(), name: &graph.name, input, anchor: &anchor };
+                let registration = Some(section_bounds.add(&added, sections)?);
+                Some(Box::new(SectionClaim { anchor, registration }))
+            }
         };
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete: true, sequence, section_bounds };
+        let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
         Ok((Object { input: Input::Graph(graph.read), claims }, symbols))
     }
 
@@ -268,9 +290,12 @@ fn link_read(
 ) -> Result<()> {
     let sequence = tracker.next_object_serial();
     let initializers = initializer_symbol(&name, sequence, has_initializers || symbols.is_empty());
-    symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
+    let anchor = anchor_symbol(tracker.dylib_handle(), &name, sequence, read.has_section_parts());
+    let unnumbered = initializers.into_iter().chain(anchor.clone());
+    symbols.extend(unnumbered.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
+    let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
-    let claims = ClaimMap { numbers, count, is_complete: true, sequence, section_bounds: None };
+    let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
     let mut responsibility = tracker.begin_materializing(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
@@ -300,6 +325,16 @@ fn initializer_symbol(object: &str, sequence: u64, is_needed: bool) -> Option<(N
     is_needed.then(|| (name(), SymbolFlags::SIDE_EFFECTS_ONLY))
 }
 
+/// The hidden symbol that stands for the sections of an object whose bounds other objects may request, if it `is_needed`. Such
+/// an object depends on it (`section_bounds.rs`). The dylib's number keeps the name apart from those of other dylibs.
+fn anchor_symbol(dylib: &JitDylib, object: &str, sequence: u64, is_needed: bool) -> Option<(Name, SymbolFlags)> {
+    let name = || Name::from(format!("{object}#{}.{sequence}.sections", dylib.id()));
+    is_needed.then(|| (name(), SymbolFlags::NONE))
+}
+
+/// The address of every anchor. Nothing is there, and nothing reads it.
+const ANCHOR_ADDRESS: ExecutorAddr = ExecutorAddr::new(1);
+
 impl ClaimMap {
     /// Plans the link, allocates memory, and computes the addresses of all claimed symbols.
     fn place(
@@ -312,10 +347,16 @@ impl ClaimMap {
         let (claimed_set, sequence) = (self.claimed_set(responsibility.symbols()), self.sequence);
         let is_claimed = |_: &LinkGraph, symbol| claimed_set.as_ref().is_none_or(|set| set.contains(symbol));
         let mut hooks = Hooks::begin(layer.plugins.snapshot(), &LinkOrigin::new(sequence, responsibility));
-        let mut section_bounds = self.section_bounds.take();
+        let (mut sections, mut section_link) = (self.sections.take(), None);
+        let mut registration = sections.as_mut().and_then(|sections| sections.registration.take());
+        let anchor = sections.as_ref().map(|sections| &sections.anchor);
         let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
-                section_bounds = layer.section_bounds.link(graph, responsibility, section_bounds.take())?;
+                if graph.has_named_sections || !graph.requested_bounds.is_empty() {
+                    let (memory, group) = (&*layer.memory, group_of(responsibility.dylib_handle()));
+                    let object = LinkingObject { responsibility, anchor, memory, group };
+                    section_link = layer.section_bounds.link(graph, &object, registration.take())?;
+                }
                 hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
                 claim_added(graph, responsibility)
             }
@@ -326,11 +367,15 @@ impl ClaimMap {
         hooks.placed(&placed)?;
         responsibility.locate(|symbol| {
             // A definition that a plugin added has no number. It is found by its name.
-            let added =
-                || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
+            let added = || match anchor == Some(&symbol.name) {
+                true => Some(ANCHOR_ADDRESS),
+                false => {
+                    placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address)
+                }
+            };
             self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
-        Ok(PendingLink { sequence, placed, is_unpublished: true, thread_locals, section_bounds, hooks, report })
+        Ok(PendingLink { sequence, placed, is_unpublished: true, thread_locals, section_link, hooks, report })
     }
 
     /// The claimed symbols, by their indices in the object's symbol table. `None` if all definitions are claimed.
@@ -354,30 +399,6 @@ impl ClaimMap {
     }
 }
 
-/// A set of symbols of an object: one bit for each.
-struct SymbolSet(SmallVec<[u64; 8]>);
-
-impl SymbolSet {
-    /// An empty set with space for symbols up to `last`.
-    fn up_to(last: Option<SymbolIndex>) -> SymbolSet {
-        // The inline words are enough for most objects.
-        let (mut words, count) = (SmallVec::from([0; 8]), last.map_or(0, |last| last.index() / 64 + 1));
-        if count > words.len() {
-            words.resize(count, 0);
-        }
-        SymbolSet(words)
-    }
-
-    fn insert_all(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
-        let words = &mut self.0[..];
-        symbols.for_each(|symbol| words[symbol.index() / 64] |= 1 << (symbol.index() % 64));
-    }
-
-    fn contains(&self, symbol: SymbolIndex) -> bool {
-        self.0.get(symbol.index() / 64).is_some_and(|word| word >> (symbol.index() % 64) & 1 == 1)
-    }
-}
-
 /// Fails the claimed symbols, and returns the error for the caller, too.
 #[cold]
 fn failed(responsibility: MaterializationResponsibility, error: Error) -> Error {
@@ -393,7 +414,7 @@ struct PendingLink {
     /// Whether the addresses of the claimed symbols are not in the dylib's table yet.
     is_unpublished: bool,
     thread_locals: Option<Box<ThreadLocals>>,
-    section_bounds: Option<Box<Registration>>,
+    section_link: Option<Box<SectionLink>>,
     hooks: Hooks,
     /// `None` without observers.
     report: Option<Box<LinkReport>>,
@@ -421,7 +442,10 @@ impl PendingLink {
     /// addresses of the claimed symbols, because externals may refer back to this object.
     fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
         let found = {
-            let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
+            let mut names: SmallVec<[_; 16]> = self.placed.external_names().collect();
+            if let Some(link) = &self.section_link {
+                names.extend(link.dependencies.iter().map(|part| part.anchor.as_bytes()));
+            }
             let found = responsibility.try_lookup(&names, RequiredState::Resolved);
             // Only the full lookup knows which other dylibs may define a hidden external.
             let is_own = |(symbol, is_hidden): (&FoundSymbol, bool)| !is_hidden || symbol.is_of_own_dylib();
@@ -441,8 +465,16 @@ impl PendingLink {
             required: external.required,
             is_hidden,
         };
-        let externals = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
-        external_lookup::look_up(responsibility, externals, move |responsibility, found| {
+        let mut wanted: Vec<_> = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
+        let dependencies = self.section_link.iter().flat_map(|link| &link.dependencies);
+        let anchor =
+            |part: &PartDependency| WantedExternal { name: part.anchor.to_string(), required: true, is_hidden: false };
+        wanted.extend(dependencies.map(anchor));
+        external_lookup::look_up(responsibility, wanted, move |responsibility, found| {
+            let found = found.map_err(|error| match &self.section_link {
+                Some(link) => link.explain(&responsibility.unit_name, error),
+                None => error,
+            });
             match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
                 // If this fails, the symbols have failed. The tracker owns the memory and frees it.
                 Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
@@ -459,14 +491,13 @@ impl PendingLink {
         found: &ReadyLookup,
     ) -> Result<Option<MaterializationWait>> {
         let is_unpublished = self.is_unpublished;
-        let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
+        let found_symbols =
+            found.symbols.iter().take(self.placed.external_count()).map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
         match self.finish(layer, &responsibility, externals) {
-            Ok(names) => responsibility.notify_emitted_with_lookup(
-                found,
-                &|position| Name::new(names.at(position)),
-                is_unpublished,
-            ),
+            Ok(names) => {
+                responsibility.notify_emitted_with_lookup(found, &|position| names.at(position), is_unpublished)
+            }
             Err(error) => Err(failed(responsibility, error)),
         }
     }
@@ -478,7 +509,8 @@ impl PendingLink {
         responsibility: &MaterializationResponsibility,
         found: Vec<LookupResult>,
     ) -> Result<Vec<SymbolRef>> {
-        let found_symbols = found.iter().map(|result| (result.address, result.flags));
+        let found_symbols =
+            found.iter().take(self.placed.external_count()).map(|result| (result.address, result.flags));
         let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
         self.finish(layer, responsibility, externals)?;
         Ok(found.into_iter().filter_map(|result| result.symbol).collect())
@@ -490,21 +522,25 @@ impl PendingLink {
         layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         mut externals: RecycledVec<FoundExternal>,
-    ) -> Result<ExternalNames> {
-        let PendingLink { sequence, placed, mut thread_locals, section_bounds, mut hooks, mut report, .. } = self;
+    ) -> Result<LookedUpNames> {
+        let PendingLink { sequence, placed, mut thread_locals, section_link, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
         hooks.bind(&placed, &mut externals)?;
         let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.incomplete_image());
-        let (linked, memory, names) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
+        let (linked, memory, externals) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
         thread_locals.iter_mut().for_each(|thread_locals| thread_locals.complete());
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
         }
-        let extras = (thread_locals.is_some() || section_bounds.is_some())
-            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _section_bounds: section_bounds }));
+        let (sections, dependencies) = match section_link {
+            Some(link) => (Some(link.registration), link.dependencies),
+            None => (None, Vec::new()),
+        };
+        let extras = (thread_locals.is_some() || sections.is_some())
+            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _sections: sections }));
         // If the tracker is defunct, the closure is dropped without a call, which frees the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
@@ -515,54 +551,21 @@ impl PendingLink {
         if let Some(report) = report {
             report.deliver(responsibility, key);
         }
-        Ok(names)
+        Ok(LookedUpNames { externals, dependencies })
     }
 }
 
-/// Collects what observers get to know about a link. Exists only if there are observers.
-struct LinkReport {
-    started: Instant,
-    relocations: usize,
-    definitions: usize,
-    externals: usize,
-    usage: MemoryUsage,
+/// The names that a link has looked up: its externals, then the objects whose sections it refers to.
+struct LookedUpNames {
+    externals: ExternalNames,
+    dependencies: Vec<PartDependency>,
 }
 
-impl LinkReport {
-    /// Starts the clock. `None` without observers.
-    fn begin(observers: &Observers) -> Option<Box<LinkReport>> {
-        observers.is_active().then(LinkReport::new)
-    }
-
-    #[cold]
-    fn new() -> Box<LinkReport> {
-        let (started, usage) = (Instant::now(), MemoryUsage::default());
-        Box::new(LinkReport { started, relocations: 0, definitions: 0, externals: 0, usage })
-    }
-
-    #[cold]
-    fn count(&mut self, placed: &PlacedLink) {
-        let graph = placed.graph();
-        let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_synthetic());
-        self.relocations = own.map(|(id, _)| graph.edges(id).len()).sum();
-        self.definitions = placed.definitions().count();
-        self.externals = placed.external_names().count();
-    }
-
-    #[cold]
-    fn deliver(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
-        let LinkReport { started, relocations, definitions, externals, usage } = self;
-        responsibility.observers().deliver(&Event::Linked {
-            dylib: responsibility.dylib_handle(),
-            key,
-            object: responsibility.unit_name(),
-            bytes: [usage.code, usage.read_only, usage.data],
-            reserved: usage.reserved,
-            relocations: *relocations,
-            definitions: *definitions,
-            externals: *externals,
-            elapsed: started.elapsed(),
-        });
+impl LookedUpNames {
+    fn at(&self, position: usize) -> Name {
+        let dependency =
+            position.checked_sub(self.externals.len()).and_then(|position| self.dependencies.get(position));
+        dependency.map(|part| part.anchor.clone()).unwrap_or_else(|| Name::new(self.externals.at(position)))
     }
 }
 

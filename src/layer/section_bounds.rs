@@ -1,185 +1,148 @@
-//! [`SectionBounds`]: which objects of a dylib have sections whose bounds can be requested, and which objects request bounds.
+//! [`SectionBounds`]: `__start_X` and `__stop_X` over all objects of a dylib.
 //!
-//! `__start_X` and `__stop_X` are the bounds of the sections `X` of the object that refers to them (`src/link/bounds.rs`). With
-//! a native linker they are the bounds over all objects of the program. Both are the same as long as only one object has `X`.
-//! Otherwise the later object is refused:
+//! A native linker joins the sections `X` of all objects, in the order of its command line, and the bounds enclose all of them.
+//! Here objects are linked one by one, when they are needed. So the parts of a section get their places together, before the
+//! first of them has bytes:
 //!
-//! | the dylib has | then comes | refused |
+//! | the object that is linked | its part | the bounds that it refers to |
 //! |---|---|---|
-//! | an object that has `X`, linked or not | the link of an object that requests the bounds of `X` | the link |
-//! | a linked object that requests the bounds of `X` | an object that has `X` | its addition or its link |
+//! | the first that has a part or refers to the bounds | the parts of all objects that are added get places in one area (`section_area.rs`) | those of the area |
+//! | has a place in an area that a linked object uses | in its place | those of the area |
+//! | was added later | gets a place in another area | refused: [`LinkFault::BoundsAcrossObjects`](crate::error::LinkFault::BoundsAcrossObjects) |
 //!
-//! A section of a section group counts from the link on, because the group of another object may replace it. Each dylib is a
-//! module of its own, like a shared object, and its objects see only their own sections. An object counts until its tracker is
-//! removed. Only the few objects with such sections are registered.
+//! The object that requests the bounds depends on every object in them, by a symbol that each such object claims (its
+//! *anchor*). So all parts have their bytes when its code runs, and stay as long as it does. The objects with parts do not
+//! depend on each other.
+//!
+//! An object that comes after the bounds were given out is refused. The place of an object that is removed stays empty; bounds
+//! that would enclose it are refused. An area that no linked object uses is freed, and made again for the next one.
+//!
+//! Some parts stay in the memory of their object (`src/link/bounds.rs`), and bounds never enclose another part beside them: code
+//! and thread-local variables; zero-fill beside bytes, which linkers treat differently; a part that is alone and so large that it
+//! may be outside the window; all parts, if the memory manager cannot write memory that is finalized. A part of a section group
+//! counts if the object's copy of the group counts when the area is made.
+//!
+//! Each dylib is a module of its own, like a shared object, and its objects see only its own sections.
 
-use rustc_hash::FxHashMap;
+use crate::base::Name;
+use crate::error::Result;
+use crate::layer::section_area::PartSize;
+use crate::layer::section_claimant::{CAME_LATER, Claimant, LinkingObject, SectionLink, across};
+use crate::layer::section_table::{Registration, SectionTable};
+use crate::layer::section_use::{Bounds, ObjectParts, Part, SectionUse, UnlinkedInput};
+use crate::link::{LinkGraph, NamedSection, ReadLink, bind_bounds, claimed_name, place_part, section_parts};
+use crate::session::{JitDylib, TrackerWatch};
+use crate::sync::{Arc, Weak};
 
-use crate::error::{Error, ErrorKind, LinkFault, Result};
-use crate::link::{LinkGraph, named_sections};
-use crate::session::{JitDylib, MaterializationResponsibility, TrackerWatch};
-use crate::sync::{Arc, Mutex};
-
-/// The section uses of all dylibs of a session.
+/// The section bounds of all dylibs of a session.
 pub(super) struct SectionBounds {
-    /// A leaf lock: no other lock is taken under it.
-    table: Mutex<BoundsTable>,
+    table: Arc<SectionTable>,
 }
 
-#[derive(Default)]
-struct BoundsTable {
-    next_number: u64,
-    /// Objects by dylib and section.
-    objects: FxHashMap<(u64, Box<str>), Vec<SectionUse>>,
+/// An object that is added.
+pub(super) struct AddedObject<'a> {
+    pub(super) dylib: &'a JitDylib,
+    pub(super) tracker: TrackerWatch,
+    pub(super) name: &'a Arc<str>,
+    pub(super) input: UnlinkedInput,
+    pub(super) anchor: &'a Name,
 }
-
-/// How one object uses one section.
-#[derive(Clone)]
-struct SectionUse {
-    /// Number of the registration.
-    number: u64,
-    object: Arc<str>,
-    tracker: TrackerWatch,
-    /// Whether the object has a section of this name.
-    has_section: bool,
-    /// Whether the object requests the bounds of the section.
-    requests_bounds: bool,
-}
-
-/// The registered section uses of one object. Dropping it deregisters them.
-pub(super) struct Registration {
-    bounds: Arc<SectionBounds>,
-    dylib: u64,
-    number: u64,
-    sections: Vec<Box<str>>,
-}
-
-/// A section, whether an object has it, and whether the object requests its bounds.
-type Use = (Box<str>, bool, bool);
 
 impl SectionBounds {
-    pub(super) fn new() -> Arc<SectionBounds> {
-        Arc::new(SectionBounds { table: Mutex::new(BoundsTable::default()) })
+    pub(super) fn new() -> SectionBounds {
+        SectionBounds { table: SectionTable::new() }
+    }
+
+    /// A registration without sections.
+    pub(super) fn register(&self, dylib: &JitDylib) -> Box<Registration> {
+        self.table.register(dylib)
     }
 
     /// Registers the sections of an object that is added.
     ///
     /// # Errors
-    /// [`LinkFault::BoundsAcrossObjects`].
-    pub(super) fn add(
-        self: &Arc<Self>,
-        dylib: &JitDylib,
-        tracker: TrackerWatch,
-        object: &Arc<str>,
-        sections: Vec<Box<str>>,
-    ) -> Result<Option<Box<Registration>>> {
-        let uses = sections.into_iter().map(|section| (section, true, false)).collect();
-        self.register(dylib, tracker, object, uses)
+    /// [`LinkFault::BoundsAcrossObjects`](crate::error::LinkFault::BoundsAcrossObjects), if another object has the bounds of one of
+    /// them already.
+    pub(super) fn add(&self, object: &AddedObject<'_>, sections: Vec<NamedSection>) -> Result<Box<Registration>> {
+        let mut registration = self.register(object.dylib);
+        let own = SectionUse {
+            number: registration.number,
+            object: object.name.clone(),
+            tracker: object.tracker.clone(),
+            anchor: Some(object.anchor.clone()),
+            part: Part::Unlinked(object.input.clone(), Weak::new()),
+            bounds: Bounds::Unused,
+        };
+        for NamedSection { name, is_certain } in sections {
+            while !registration.append(&name, &own) {
+                let Some(reader) = registration.reader(&name) else { continue };
+                if is_certain {
+                    return Err(across(object.name, &name, &reader.object, object.name, CAME_LATER));
+                }
+                // The link decides, when it knows the groups that count.
+                registration.append_late(&name, &own);
+                break;
+            }
+        }
+        Ok(registration)
     }
 
-    /// Registers the section uses of an object that is being linked. They replace the registration `added` of its addition.
+    /// Places the parts of an object that is being linked, and binds the bounds that it refers to. `added` is the registration
+    /// of its addition.
     ///
     /// # Errors
-    /// [`LinkFault::BoundsAcrossObjects`].
+    /// As [`Claimant::place`] and [`Claimant::bounds`].
     pub(super) fn link(
-        self: &Arc<Self>,
-        graph: &LinkGraph,
-        responsibility: &MaterializationResponsibility,
+        &self,
+        graph: &mut LinkGraph,
+        object: &LinkingObject<'_>,
         added: Option<Box<Registration>>,
-    ) -> Result<Option<Box<Registration>>> {
-        if !graph.has_named_sections && graph.requested_bounds.is_empty() {
+    ) -> Result<Option<Box<SectionLink>>> {
+        let parts = section_parts(graph);
+        if parts.is_empty() && graph.requested_bounds.is_empty() && added.is_none() {
             return Ok(None);
         }
-        drop(added);
-        let dylib = responsibility.dylib_handle();
-        let is_defined = |section: &str| {
-            ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
-        };
-        let mut uses: Vec<Use> = named_sections(graph).into_iter().map(|section| (section, true, false)).collect();
-        // The sections are sorted by name. There may be very many, so this is a binary search.
-        let own_count = uses.len();
-        for requested in &graph.requested_bounds {
-            match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&requested.section)) {
-                Ok(at) => uses[at].2 = true,
-                // The dylib defines the symbols itself, and the object refers to these definitions.
-                Err(_) if !requested.has_own && is_defined(&requested.section) => {}
-                Err(_) => uses.push((requested.section.clone(), false, true)),
+        let dylib = object.responsibility.dylib_handle();
+        let registration = added.unwrap_or_else(|| self.register(dylib));
+        let read_parts = |used: &SectionUse| read_parts(dylib, used);
+        let mut claimant = Claimant::new(object, registration, graph.may_need_low_memory(), &read_parts);
+        for section in claimant.sections() {
+            // The parts are sorted by name. There may be very many, so this is a binary search.
+            if parts.binary_search_by(|part| part.section.cmp(&section)).is_err() {
+                claimant.withdraw(&section)?;
             }
         }
-        self.register(dylib, responsibility.watch_tracker(), &responsibility.unit_name, uses)
-    }
-
-    /// Registers an object, unless it conflicts with a live object of the dylib.
-    fn register(
-        self: &Arc<Self>,
-        dylib: &JitDylib,
-        tracker: TrackerWatch,
-        object: &Arc<str>,
-        uses: Vec<Use>,
-    ) -> Result<Option<Box<Registration>>> {
-        if uses.is_empty() {
-            return Ok(None);
-        }
-        let key = |section: &str| (dylib.id(), Box::from(section));
-        loop {
-            let mut table = self.table.lock();
-            let others = uses.iter().filter_map(|own_use| Some((own_use, table.objects.get(&key(&own_use.0))?)));
-            let mut conflicts = others.flat_map(|(own_use, entries)| entries.iter().map(move |entry| (own_use, entry)));
-            let conflict = conflicts.find(|((_, has_section, requests_bounds), other)| {
-                *has_section && other.requests_bounds || *requests_bounds && other.has_section
-            });
-            let Some(((section, has_section, _), entry)) = conflict else {
-                let number = table.next_number;
-                table.next_number += 1;
-                for (section, has_section, requests_bounds) in &uses {
-                    let (object, tracker) = (object.clone(), tracker.clone());
-                    let (has_section, requests_bounds) = (*has_section, *requests_bounds);
-                    let entry = SectionUse { number, object, tracker, has_section, requests_bounds };
-                    table.objects.entry(key(section)).or_default().push(entry);
-                }
-                let sections = uses.into_iter().map(|(section, ..)| section).collect();
-                let registration = Registration { bounds: self.clone(), dylib: dylib.id(), number, sections };
-                return Ok(Some(Box::new(registration)));
-            };
-            let (section, later_has_section, entry) =
-                (section.clone(), *has_section && entry.requests_bounds, entry.clone());
-            drop(table);
-            // Outside the lock, because this takes the lock of the tracker.
-            if entry.tracker.is_live() {
-                return Err(conflict_error(object, &section, later_has_section, &entry.object));
+        for part in &parts {
+            if let Some(place) = claimant.place(&part.section, PartSize::of(part))? {
+                place_part(graph, part, place);
             }
-            // The tracker was removed, and only pins keep its memory. Its object is no longer part of the dylib.
-            self.table.lock().deregister(dylib.id(), &section, entry.number);
         }
+        for number in 0..graph.requested_bounds.len() {
+            let requested = &graph.requested_bounds[number];
+            if !requested.has_own() && is_defined(dylib, &requested.section) {
+                continue;
+            }
+            if let Some(range) = claimant.bounds(&requested.section)? {
+                bind_bounds(graph, number, range.start, range.stop);
+            }
+        }
+        Ok(Some(Box::new(claimant.into_link())))
     }
 }
 
-/// The error for `object`, the later of the two objects.
-#[cold]
-fn conflict_error(object: &Arc<str>, section: &str, later_has_section: bool, other: &Arc<str>) -> Error {
-    let (defining, requesting) = if later_has_section { (object, other) } else { (other, object) };
-    let fault = LinkFault::BoundsAcrossObjects {
-        section: section.to_string(),
-        requesting: requesting.to_string(),
-        defining: defining.to_string(),
+/// Whether the dylib defines the bounds of a section itself.
+fn is_defined(dylib: &JitDylib, section: &str) -> bool {
+    ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
+}
+
+/// The parts of an object that is added and not linked. `None` if it cannot be read.
+fn read_parts(dylib: &JitDylib, used: &SectionUse) -> Option<ObjectParts> {
+    let Part::Unlinked(input, _) = &used.part else { return None };
+    let bytes = match input {
+        UnlinkedInput::Object(bytes) => bytes,
+        UnlinkedInput::Graph(parts) => return Some(ObjectParts::clone(parts)),
     };
-    ErrorKind::Link { object: object.to_string(), fault }.into()
-}
-
-impl BoundsTable {
-    fn deregister(&mut self, dylib: u64, section: &str, number: u64) {
-        let key = (dylib, Box::from(section));
-        let Some(entries) = self.objects.get_mut(&key) else { return };
-        entries.retain(|entry| entry.number != number);
-        if entries.is_empty() {
-            self.objects.remove(&key);
-        }
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut table = self.bounds.table.lock();
-        self.sections.iter().for_each(|section| table.deregister(self.dylib, section, self.number));
-    }
+    let read = ReadLink::read(used.object.clone(), bytes.clone(), None).ok()?;
+    let is_owned = |graph: &LinkGraph, symbol| dylib.is_defined_by(&claimed_name(graph, symbol), &used.object);
+    read.section_parts(&is_owned).ok()
 }

@@ -1,6 +1,6 @@
 //! [`BlockLines`]: the source lines of a block, as a generator hands them over.
 
-use crate::link::definition::BlockId;
+use crate::link::edge::BlockId;
 use crate::sync::Arc;
 
 /// The source lines of the code of one block, which come from one file.

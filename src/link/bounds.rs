@@ -1,93 +1,77 @@
-//! Section bounds: defines `__start_NAME` and `__stop_NAME` for sections whose name is a C identifier. The gABI does
+//! Section bounds: `__start_NAME` and `__stop_NAME` enclose all sections of a name that is a C identifier. The gABI does
 //! not specify these symbols; every ELF linker since binutils 2.2 defines them.
 //!
-//! The symbols mean the object's own sections of that name. All sections of one name are placed next to each other, in
-//! the object's order or in that of the sections that they are linked to (`SHF_LINK_ORDER`), so that one loop can visit
-//! all of them. If the object has no section of the name, the symbols are looked up like any external.
+//! 1. [`find`] collects the bounds that an object refers to. [`define`] defines them as those of the object's own
+//!    sections, which are placed next to each other, in the object's order or in that of the sections that they are
+//!    linked to (`SHF_LINK_ORDER`). Without such sections, the symbols are looked up like any external.
+//! 2. The layer knows whether other objects of the dylib have parts of the section ([`parts`]). Then it moves this part
+//!    to its place in an area ([`place`]), and [`bind`]s the symbols to the bounds of the area
+//!    (`src/layer/section_bounds.rs`).
 //!
-//! Bounds do not span objects. The layer refuses an object that refers to the bounds of a section if another object of
-//! the same dylib has a section of that name (`src/layer/section_bounds.rs`).
+//! Blocks in a place are laid out like large sections: the link writes a buffer, and finalizing copies it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use crate::base::{ExecutorAddr, SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{Block, BlockId, Definition, LinkGraph, RequestedBounds, SymbolIndex, Text};
+use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, Text};
+use crate::link::section_part::{PartKind, Placement, RequestedBounds, SectionPart};
+use crate::memory::Place;
 
-/// The sections of one name whose bounds the object refers to.
-pub(crate) struct BoundedSection {
-    /// In the order in which they are placed: the object's order, with `SHF_LINK_ORDER` that of the linked sections.
-    /// Never empty after [`find`].
-    pub(crate) blocks: Vec<BlockId>,
-    /// The `__start_` symbols.
-    start: Vec<SymbolIndex>,
-    /// The `__stop_` symbols.
-    stop: Vec<SymbolIndex>,
-}
-
-/// Returns the bounded sections that the object has itself. Records all bounds that it refers to in
-/// `LinkGraph::requested_bounds`.
-///
-/// # Errors
-/// If the sections of one name are not all of one segment kind, or only some of them are zero-fill.
-pub(crate) fn find(graph: &mut LinkGraph) -> Result<Vec<BoundedSection>, Error> {
+/// Collects the bounds that the object refers to.
+pub(crate) fn find(graph: &mut LinkGraph) {
     if !graph.may_have_external("__st") {
-        return Ok(Vec::new());
+        return;
     }
-    let mut requested = Vec::new();
-    let bounded = find_requested(graph, &mut requested)?;
-    graph.requested_bounds = requested;
-    Ok(bounded)
+    graph.requested_bounds = find_requested(graph);
 }
 
-fn find_requested(graph: &LinkGraph, requested: &mut Vec<RequestedBounds>) -> Result<Vec<BoundedSection>, Error> {
-    let mut found: Vec<(&str, BoundedSection)> = Vec::new();
+fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
+    let mut found: Vec<RequestedBounds> = Vec::new();
     let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, name) in graph.named_externals() {
         if !name.starts_with(b"__st") {
             continue;
         }
-        let name = graph.symbol_name(index);
-        let Some((section, is_start)) = section_of(name) else { continue };
+        let Some((section, is_start)) = section_of(graph.symbol_name(index)) else { continue };
         let number = *number_of.entry(section).or_insert_with(|| {
-            found.push((section, BoundedSection { blocks: Vec::new(), start: Vec::new(), stop: Vec::new() }));
+            let section = Box::from(section);
+            let (blocks, start, stop) = (Vec::new(), Vec::new(), Vec::new());
+            found.push(RequestedBounds { section, blocks, start, stop, is_bound: false });
             found.len() - 1
         });
-        let bounded = &mut found[number].1;
-        if is_start { bounded.start.push(index) } else { bounded.stop.push(index) }
+        let bounds = &mut found[number];
+        if is_start { bounds.start.push(index) } else { bounds.stop.push(index) }
     }
     if found.is_empty() {
-        return Ok(Vec::new());
+        return found;
     }
-    for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped && !matches!(block.name, Text::Fixed(_))) {
+    for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
         if let Some(number) = number_of.get(graph.block_name(id)) {
-            found[*number].1.blocks.push(id);
+            found[*number].blocks.push(id);
         }
     }
-    for (_, bounded) in &mut found {
-        // Sections with `SHF_LINK_ORDER` have the order of the sections that they are linked to. Others come first.
-        bounded.blocks.sort_by_key(|id| graph.blocks[id.index()].linked_to);
+    for bounds in &mut found {
+        sort_by_link_order(graph, &mut bounds.blocks);
     }
-    let request = |(section, bounded): &(&str, BoundedSection)| RequestedBounds {
-        section: Box::from(*section),
-        has_own: !bounded.blocks.is_empty(),
-    };
-    requested.extend(found.iter().map(request));
-    found.retain(|(_, bounded)| !bounded.blocks.is_empty());
-    for (name, bounded) in &found {
-        let kind = |id: &BlockId| (graph.blocks[id.index()].pool, graph.blocks[id.index()].is_zero_fill());
-        if bounded.blocks.iter().any(|id| kind(id) != kind(&bounded.blocks[0])) {
-            let what = "bounds of sections of one name and of different kinds".to_string();
-            let fault = LinkFault::Unsupported { what, section: name.to_string(), offset: 0, symbol: String::new() };
-            return Err(graph.fault(fault));
-        }
-    }
-    Ok(found.into_iter().map(|(_, bounded)| bounded).collect())
+    found
 }
 
-/// Defines each start symbol as the first byte of the first block, and each stop symbol as the end of the last one.
-/// Links the blocks of one name, so that the layout places them next to each other.
-pub(crate) fn define(graph: &mut LinkGraph, bounded: &[BoundedSection]) {
-    for BoundedSection { blocks, start, stop } in bounded {
+/// Sections with `SHF_LINK_ORDER` have the order of the sections that they are linked to. Others come first.
+fn sort_by_link_order(graph: &LinkGraph, blocks: &mut [BlockId]) {
+    blocks.sort_by_key(|id| graph.blocks[id.index()].linked_to);
+}
+
+/// Defines the bounds of the object's own sections: each start symbol as the first byte of the first block, and each
+/// stop symbol as the end of the last one. Links the blocks of one name, so that the layout places them next to each
+/// other. Blocks of several kinds cannot be next to each other: see [`check`].
+pub(crate) fn define(graph: &mut LinkGraph) {
+    let requested = std::mem::take(&mut graph.requested_bounds);
+    for bounds in &requested {
+        if !is_uniform(graph, bounds) {
+            continue;
+        }
+        let RequestedBounds { blocks, start, stop, .. } = bounds;
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { continue };
         let end = graph.blocks[last.index()].size;
         for symbol in start {
@@ -104,17 +88,110 @@ pub(crate) fn define(graph: &mut LinkGraph, bounded: &[BoundedSection]) {
             graph.blocks[id.index()].is_retained = true;
         }
     }
+    graph.requested_bounds = requested;
 }
 
-/// The names of the non-empty sections that `__start_` and `__stop_` symbols can name, each once.
-pub(crate) fn named_sections(graph: &LinkGraph) -> Vec<Box<str>> {
+/// Checks that all bounds of own sections are defined or bound to an area.
+///
+/// # Errors
+/// If the sections of one name are not all of one segment kind, or only some of them are zero-fill.
+pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
+    let mixed = graph.requested_bounds.iter().find(|bounds| !bounds.is_bound && !is_uniform(graph, bounds));
+    let Some(bounds) = mixed else { return Ok(()) };
+    let what = "bounds of sections of one name and of different kinds".to_string();
+    let section = bounds.section.to_string();
+    Err(graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol: String::new() }))
+}
+
+/// Whether the object's own sections are of one kind.
+fn is_uniform(graph: &LinkGraph, bounds: &RequestedBounds) -> bool {
+    let kind = |id: &BlockId| (graph.blocks[id.index()].pool, graph.blocks[id.index()].is_zero_fill());
+    bounds.blocks.iter().all(|id| kind(id) == kind(&bounds.blocks[0]))
+}
+
+/// The parts that the object has of sections that `__start_` and `__stop_` symbols can name, sorted by name.
+pub(crate) fn parts(graph: &LinkGraph) -> Vec<SectionPart> {
     if !graph.has_named_sections {
         return Vec::new();
     }
-    let is_loaded = |block: &Block| !block.is_dropped && block.size > 0 && !matches!(block.name, Text::Fixed(_));
-    let blocks = graph.blocks().filter(|(_, block)| is_loaded(block));
-    let names: BTreeSet<&str> = blocks.map(|(id, _)| graph.block_name(id)).filter(|name| is_identifier(name)).collect();
-    names.into_iter().map(Box::from).collect()
+    let mut by_name: BTreeMap<&str, Vec<BlockId>> = BTreeMap::new();
+    for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
+        let name = graph.block_name(id);
+        if is_identifier(name) {
+            by_name.entry(name).or_default().push(id);
+        }
+    }
+    by_name.into_iter().filter_map(|(name, blocks)| part_of(graph, name, blocks)).collect()
+}
+
+/// The part that consists of these blocks. `None` if they are empty. A part that is too large is of kind
+/// [`PartKind::Other`].
+fn part_of(graph: &LinkGraph, name: &str, mut blocks: Vec<BlockId>) -> Option<SectionPart> {
+    sort_by_link_order(graph, &mut blocks);
+    let block = |id: &BlockId| &graph.blocks[id.index()];
+    let (mut size, mut kind) = (Some(0), None);
+    for block in blocks.iter().map(block) {
+        size = size.and_then(|end| align_up(end, block.align)?.checked_add(block.size));
+        kind = Some(kind.map_or(kind_of(block), |kind: PartKind| kind.beside(kind_of(block))));
+    }
+    if size == Some(0) {
+        return None;
+    }
+    let align = blocks.iter().map(|id| block(id).align).max()?;
+    let (size, kind) = size.map_or((u64::MAX, PartKind::Other), |size| (size, kind.unwrap_or(PartKind::Other)));
+    Some(SectionPart { section: Box::from(name), blocks, size, align, kind })
+}
+
+fn kind_of(block: &Block) -> PartKind {
+    match block.pool {
+        _ if block.role != Role::Plain => PartKind::Other,
+        SegmentKind::Code => PartKind::Other,
+        pool if block.is_zero_fill() => PartKind::ZeroFill(pool),
+        pool => PartKind::Bytes(pool),
+    }
+}
+
+/// Moves a part of the object to a place, which has its size and alignment.
+pub(crate) fn place(graph: &mut LinkGraph, part: &SectionPart, place: Place) {
+    graph.is_near_low_area |= is_low(place.address());
+    let (mut end, mut blocks) = (0, Vec::with_capacity(part.blocks.len()));
+    for id in &part.blocks {
+        let block = &mut graph.blocks[id.index()];
+        (block.is_retained, block.followed_by) = (true, None);
+        // It does not overflow: the sum was checked when the part was made.
+        let offset = align_up(end, block.align).unwrap_or(end);
+        end = offset + block.size;
+        blocks.push((offset, block.size));
+    }
+    graph.placements.push(Placement { blocks: part.blocks.clone(), memory: (place, blocks) });
+}
+
+/// Binds the bounds at position `number` to addresses.
+pub(crate) fn bind(graph: &mut LinkGraph, number: usize, start: ExecutorAddr, stop: ExecutorAddr) {
+    graph.is_near_low_area |= is_low(start);
+    let mut requested = std::mem::take(&mut graph.requested_bounds);
+    if let Some(bounds) = requested.get_mut(number) {
+        bounds.is_bound = true;
+        for (symbols, address) in [(&bounds.start, start), (&bounds.stop, stop)] {
+            for symbol in symbols {
+                graph.define(*symbol, Definition::Absolute(address.value()));
+            }
+        }
+    }
+    graph.requested_bounds = requested;
+}
+
+/// Whether an area is below 2 GiB, where code with 32-bit addresses reaches it.
+fn is_low(address: ExecutorAddr) -> bool {
+    address.value() < 1 << 31
+}
+
+/// Whether a block is a loaded section of the object. Only the block of a common symbol has a fixed name here. A section with
+/// `SHF_LINK_ORDER` is dropped with the section that it is linked to.
+fn is_section(graph: &LinkGraph, block: &Block) -> bool {
+    let is_dropped = |block: &Block| block.is_dropped;
+    let is_lost = block.linked_to.is_some_and(|linked| is_dropped(&graph.blocks[linked.index()]));
+    !is_dropped(block) && !is_lost && !matches!(block.name, Text::Fixed(_))
 }
 
 /// The section name in a `__start_` or `__stop_` symbol, and whether the symbol is the start. `None` for other symbols.

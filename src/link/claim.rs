@@ -9,6 +9,8 @@
 //!   objects need to agree on their address, and sharing them would make the unwind tables of one tracker depend on
 //!   another.
 
+use std::borrow::Cow;
+
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, Definition, LinkGraph, Role, SymbolIndex, Text};
 
@@ -99,6 +101,23 @@ fn drop_lost_groups(
 fn is_claimed_by_signature(graph: &LinkGraph, signature: SymbolIndex) -> bool {
     let symbol = graph.symbols.get(signature.index());
     symbol.is_some_and(|symbol| symbol.binding == Binding::Local || symbol.definition == Definition::External)
+}
+
+/// The name by which an object claims a definition, or a group without a definition by its signature.
+pub(crate) fn claimed_name(graph: &LinkGraph, symbol: SymbolIndex) -> Cow<'_, str> {
+    match (is_claimed_by_signature(graph, symbol), graph.definition(symbol)) {
+        (false, _) => Cow::Borrowed(graph.symbol_name(symbol)),
+        // A symbol of a section has no name of its own.
+        (true, Definition::Block(block, _)) if graph.name_bytes(symbol).is_empty() => {
+            Cow::Owned(group_claim_name(graph.block_name(block)))
+        }
+        (true, _) => Cow::Owned(group_claim_name(graph.symbol_name(symbol))),
+    }
+}
+
+/// The name that claims a group without a definition.
+pub(crate) fn group_claim_name(signature: &str) -> String {
+    format!("section group `{signature}`")
 }
 
 fn is_definition(definition: Definition) -> bool {

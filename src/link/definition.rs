@@ -1,8 +1,6 @@
-//! [`Definition`]: what a symbol of a graph stands for, and [`BlockId`]: the position of a block.
+//! [`Definition`]: what a symbol of a graph stands for.
 
-/// The position of a block in its graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockId(pub(crate) u32);
+use crate::link::edge::BlockId;
 
 /// What a symbol stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,11 +13,4 @@ pub enum Definition {
     External,
     /// No address: the symbol's section is not loaded or was dropped.
     Nowhere,
-}
-
-impl BlockId {
-    /// The position as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
 }

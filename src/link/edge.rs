@@ -1,6 +1,10 @@
-//! [`Edge`]: one relocation of a graph.
+//! [`Edge`]: one relocation of a graph; [`BlockId`] and [`SymbolIndex`]: positions in the arrays of a graph.
 
 use crate::arch::{EdgeKind, TemplateField};
+
+/// The position of a block in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub(crate) u32);
 
 /// The position of a symbol in its graph. For a symbol of the object's own symbol table, this is its ELF symbol index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +27,13 @@ impl Edge {
     /// The edge of a field of a template that stands at offset `start` of its block.
     pub(crate) fn of_field<T>(field: &TemplateField<T>, start: u64, symbol: SymbolIndex) -> Edge {
         Edge { offset: start as u32 + field.offset, kind: field.kind, symbol, addend: field.addend }
+    }
+}
+
+impl BlockId {
+    /// The position as an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -30,10 +30,11 @@ use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::block_lines::BlockLines;
 use crate::link::buffer::ObjectBuffer;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
-pub use crate::link::definition::{BlockId, Definition};
-pub use crate::link::edge::{Edge, SymbolIndex};
+pub use crate::link::definition::Definition;
+pub use crate::link::edge::{BlockId, Edge, SymbolIndex};
 use crate::link::graph_description::GraphDescription;
 use crate::link::prefix_filter::PrefixFilter;
+use crate::link::section_part::{Placement, RequestedBounds};
 use crate::link::thread_local_plan::ThreadLocalPlace;
 use crate::link::use_recorder::{ReferrerBit, UseRecorder};
 use crate::sync::Arc;
@@ -91,14 +92,11 @@ pub struct LinkGraph {
     pub(crate) lines: Vec<BlockLines>,
     /// What a generator handed over, for the verifier. `None` for a graph of an object.
     pub(crate) description: Option<Box<GraphDescription>>,
-}
-
-/// A section whose bounds an object refers to.
-#[derive(Debug)]
-pub(crate) struct RequestedBounds {
-    pub(crate) section: Box<str>,
-    /// Whether the object itself has a section of this name.
-    pub(crate) has_own: bool,
+    /// The parts of sections that are not in the memory of this link alone, but in an area. Empty once memory is
+    /// allocated.
+    pub(crate) placements: Vec<Placement>,
+    /// Whether the object has parts or bounds in an area below 2 GiB, which only memory there reaches.
+    pub(crate) is_near_low_area: bool,
 }
 
 /// A contiguous range of bytes that is placed as a unit: a section, a common symbol, or a table that the linker makes
@@ -135,7 +133,8 @@ pub struct Block {
     pub(crate) is_dropped: bool,
     /// Offset in bytes in the segment, or in the thread-local block. Zero before layout.
     pub(crate) offset: u64,
-    /// The number of this block among the large sections, from layout on. Such a block is in no segment.
+    /// The number of this block among the large sections, from layout on. Such a block is in no segment. The blocks in
+    /// areas follow the large sections.
     pub(crate) large_index: Option<u32>,
 }
 
@@ -144,7 +143,7 @@ pub struct Block {
 pub(crate) struct BlockAddresses {
     /// The segments, by [`SegmentKind::index`].
     pub(crate) segments: [ExecutorAddr; 3],
-    /// The large sections, by [`Block::large_index`].
+    /// The large sections and the blocks in areas, by [`Block::large_index`].
     pub(crate) large_sections: Vec<ExecutorAddr>,
     /// The thread-local block, if there is one. It is known later than the other addresses.
     pub(crate) thread_locals: Option<ThreadLocalPlace>,
@@ -231,7 +230,8 @@ impl Block {
         self.offset
     }
 
-    /// Whether the block is a large section with a mapping of its own, at any address. False before layout.
+    /// Whether the block is in no segment: a large section with a mapping of its own, at any address, or a part of a
+    /// section that several objects have. False before layout.
     pub fn is_large(&self) -> bool {
         self.large_index.is_some()
     }
@@ -302,6 +302,8 @@ impl LinkGraph {
             requested_bounds,
             lines,
             description,
+            placements,
+            is_near_low_area,
         } = self;
         (*name, *bytes, *is_built) = (None, ObjectBuffer::default(), false);
         (*arch, *marks_entries) = (Arch::default(), false);
@@ -316,7 +318,8 @@ impl LinkGraph {
         (*indirect, *lost_commons) = (Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *requested_bounds) = (false, Vec::new());
+        (*has_named_sections, *requested_bounds, *placements) = (false, Vec::new(), Vec::new());
+        *is_near_low_area = false;
         (*lines, *description) = (Vec::new(), None);
     }
 
@@ -343,6 +346,11 @@ impl LinkGraph {
     /// All symbols, in the order of their positions. The first is the null symbol.
     pub fn symbols(&self) -> impl Iterator<Item = (SymbolIndex, &GraphSymbol)> {
         self.symbols.iter().enumerate().map(|(index, symbol)| (SymbolIndex(index as u32), symbol))
+    }
+
+    /// Whether code of the object may hold 32-bit addresses.
+    pub(crate) fn may_need_low_memory(&self) -> bool {
+        self.kinds.has_any_of(KindSet::LOW)
     }
 
     /// Whether the object has sections that list initialisers or finalisers.

@@ -2,8 +2,8 @@
 //! a second time. Nothing that links reads it.
 
 use crate::base::SegmentKind;
-use crate::link::definition::{BlockId, Definition};
-use crate::link::edge::Edge;
+use crate::link::definition::Definition;
+use crate::link::edge::{BlockId, Edge};
 
 /// The blocks and symbols of a built graph, in the order of their positions.
 #[derive(Default)]

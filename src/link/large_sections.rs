@@ -8,13 +8,15 @@
 //! - only absolute 64-bit relocations refer to it, or none;
 //! - its own relocations do not depend on its address;
 //! - it has no definition that other objects see, because their references may be 32-bit;
-//! - it is not one of several sections of one name whose bounds the object refers to, because these are contiguous.
+//! - it is neither next to another section of its name, because these are contiguous, nor in an area (`bounds.rs`).
 //!
 //! In case of doubt a section stays in the window.
 
 use crate::arch::EdgeKind;
-use crate::base::SegmentKind;
+use crate::base::{ExecutorAddr, SegmentKind};
+use crate::error::{MemoryFault, Result};
 use crate::link::graph::{Binding, BlockId, Content, Definition, LinkGraph, Role};
+use crate::memory::{InFlight, LargeRequest, SegmentPlan, with_places};
 
 /// The minimum size in bytes of a section that gets a mapping of its own, if no reference needs it to be near. A
 /// mapping costs more than a smaller section saves.
@@ -30,6 +32,9 @@ pub(crate) fn choose(graph: &LinkGraph) -> Vec<BlockId> {
         if let Definition::Block(block, _) = symbol.definition {
             is_eligible[block.index()] = false;
         }
+    }
+    for id in graph.placements.iter().flat_map(|placement| &placement.blocks) {
+        is_eligible[id.index()] = false;
     }
     for (id, block) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
         if let Some(follower) = block.followed_by {
@@ -63,4 +68,33 @@ fn is_candidate(graph: &LinkGraph, id: BlockId) -> bool {
 fn reaches_any_address(kind: EdgeKind) -> bool {
     // Thread-local kinds need no entry here: a thread-local block is never a candidate.
     kind == EdgeKind::Pointer64 || kind.is_size()
+}
+
+/// Adds the blocks in areas to the memory of a link. Returns the addresses of the large sections and of these blocks.
+///
+/// # Errors
+/// If the memory manager supports no large sections, and the plan requests one.
+pub(crate) fn place(
+    graph: &mut LinkGraph,
+    plan: &SegmentPlan,
+    mut memory: Box<dyn InFlight>,
+) -> Result<(Box<dyn InFlight>, Vec<ExecutorAddr>)> {
+    let placements = std::mem::take(&mut graph.placements);
+    let block_count: usize = placements.iter().map(|placement| placement.blocks.len()).sum();
+    if !placements.is_empty() {
+        let places = placements.into_iter().map(|placement| placement.memory).collect();
+        memory = with_places(memory, plan.large_sections.len(), places);
+    }
+    let address = |(index, request): (usize, &LargeRequest)| {
+        if memory.large_section(index).len() as u64 != request.size {
+            let LargeRequest { size, align, .. } = *request;
+            let problem = "this memory manager supports no large sections outside the pools";
+            return Err(MemoryFault::BadPlan { pool: "large-section", size, align, problem }.into());
+        }
+        Ok(memory.large_section_address(index))
+    };
+    let mut addresses = plan.large_sections.iter().enumerate().map(address).collect::<Result<Vec<_>>>()?;
+    let first = addresses.len();
+    addresses.extend((first..first + block_count).map(|index| memory.large_section_address(index)));
+    Ok((memory, addresses))
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Zero-fill comes last, so a large `.bss` is a tail of fresh pages that nothing writes. Large sections
-//! (`large_sections.rs`) are in no segment: each gets a request of its own. Thread-local blocks get their offsets in
-//! `thread_locals.rs`.
+//! (`large_sections.rs`) are in no segment: each gets a request of its own. Blocks in areas (`bounds.rs`) have memory
+//! already. Thread-local blocks get their offsets in `thread_locals.rs`.
 
 use std::iter;
 
@@ -60,10 +60,11 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     }
     let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
-    plan.low = graph.kinds.has_any_of(KindSet::LOW)
-        && graph
-            .live_edges()
-            .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
+    plan.low = graph.is_near_low_area
+        || graph.may_need_low_memory()
+            && graph
+                .live_edges()
+                .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
     if plan.segment(SegmentKind::Code).size == 0 {
         plan.frame_count = 0;
     }
@@ -126,9 +127,14 @@ fn layout_order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
     Some(heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect())
 }
 
-/// Numbers the large sections, and returns a memory request for each.
+/// Numbers the large sections, and returns a memory request for each. Numbers the blocks in areas after them.
 fn number_large_sections(graph: &mut LinkGraph) -> Vec<LargeRequest> {
     let chosen = large_sections::choose(graph);
+    let LinkGraph { placements, blocks, .. } = graph;
+    let placed = placements.iter().flat_map(|placement| &placement.blocks);
+    for (number, id) in (chosen.len() as u32..).zip(placed) {
+        blocks[id.index()].large_index = Some(number);
+    }
     if chosen.is_empty() {
         return Vec::new();
     }

@@ -79,6 +79,7 @@ mod prefix_filter;
 mod prune;
 mod range_extension;
 mod resolved_link;
+mod section_part;
 mod sizes;
 mod stubs;
 mod symbol_file;
@@ -92,11 +93,12 @@ mod verify;
 
 pub use crate::arch::EdgeKind;
 pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
-pub(crate) use bounds::named_sections;
+pub(crate) use bounds::{bind as bind_bounds, parts as section_parts, place as place_part};
 pub use buffer::ObjectBuffer;
 pub use builder::{BlockContent, BuiltGraph, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
 pub use call_frames::CallFrame;
-pub(crate) use elf::{ObjectVariable, Outline, ScannedInterface, variables};
+pub(crate) use claim::claimed_name;
+pub(crate) use elf::{NamedSection, ObjectVariable, Outline, ScannedInterface, variables};
 pub use fixed_link::FixedLink;
 pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
@@ -107,8 +109,11 @@ pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
+pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
 
+#[cfg(not(feature = "unstable"))]
+pub(crate) use large_sections::LARGE_SECTION_MIN;
 #[cfg(not(feature = "unstable"))]
 pub(crate) use {
     archive::{ArchiveSet, Listing, MemberId},

@@ -23,12 +23,12 @@
 use std::cell::Cell;
 
 use crate::base::{ExecutorAddr, Pooled, PooledBox, RecycledVec, SegmentKind, TlsIndex, impl_recycle};
-use crate::error::{Error, LinkFault, MemoryFault, Result};
+use crate::error::{Error, LinkFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::builder::BuiltGraph;
 use crate::link::claim;
-use crate::link::elf::{self, InterfaceSymbol, Outline};
+use crate::link::elf::{self, InterfaceSymbol, NamedSection, Outline};
 use crate::link::fixed_link::{FixedLink, bytes_of};
 use crate::link::found_external::FoundExternal;
 use crate::link::frames;
@@ -36,10 +36,12 @@ use crate::link::graph::{Binding, Block, BlockAddresses, BlockId, Definition, Li
 use crate::link::indirect;
 use crate::link::init_fragments;
 use crate::link::initializers::Initializer;
+use crate::link::large_sections;
 use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
 use crate::link::prune;
 use crate::link::resolved_link::ResolvedLink;
+use crate::link::section_part::SectionPart;
 use crate::link::sizes;
 use crate::link::symbol_uses::SymbolUses;
 use crate::link::tables::Tables;
@@ -47,7 +49,7 @@ use crate::link::targets::Targets;
 use crate::link::thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
 use crate::link::thread_locals;
 use crate::link::verify;
-use crate::memory::{Finalized, Frame, InFlight, LargeRequest, MemoryManager, SegmentPlan};
+use crate::memory::{Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::{Arc, LocalKey, plain_thread_local};
 
 /// Whether the responsibility owns a definition of the object, so that this definition counts.
@@ -157,6 +159,36 @@ impl ReadLink {
         Ok((ReadLink { link }, has_initializers))
     }
 
+    /// The object's parts of sections that `__start_` and `__stop_` symbols can name, if `is_owned` says which of its
+    /// definitions count, and whether the object may need memory below 2 GiB. The link itself finds the same.
+    ///
+    /// # Errors
+    /// A [`LinkFault`], with which the link fails, too.
+    pub(crate) fn section_parts(mut self, is_owned: &IsOwned<'_>) -> Result<(Vec<SectionPart>, bool)> {
+        claim::claim(&mut self.link.graph, is_owned)?;
+        Ok((bounds::parts(&self.link.graph), self.link.graph.may_need_low_memory()))
+    }
+
+    /// As [`section_parts`](Self::section_parts), before it is known which groups count.
+    pub(crate) fn added_parts(&self) -> (Vec<SectionPart>, bool) {
+        (bounds::parts(&self.link.graph), self.link.graph.may_need_low_memory())
+    }
+
+    /// The sections that `__start_` and `__stop_` symbols can name.
+    pub(crate) fn named_sections(&self) -> Vec<NamedSection> {
+        let blocks = &self.link.graph.blocks;
+        let named = |part: SectionPart| {
+            let is_certain = part.blocks.iter().any(|id| blocks[id.index()].group.is_none());
+            NamedSection { name: part.section, is_certain }
+        };
+        bounds::parts(&self.link.graph).into_iter().map(named).collect()
+    }
+
+    /// Whether the object has sections that `__start_` and `__stop_` symbols can name.
+    pub(crate) fn has_section_parts(&self) -> bool {
+        self.link.graph.has_named_sections && !bounds::parts(&self.link.graph).is_empty()
+    }
+
     /// Turns the definitions for which `is_owned` is false into externals, and plans, with a call of `pass` at each
     /// stage. Without `is_owned`, all definitions count.
     ///
@@ -178,17 +210,19 @@ impl ReadLink {
         // Symbols that a linker defines: stubs of indirect functions, bounds of sections, the base of the thread-local
         // block.
         indirect::build_stubs(graph);
-        let bounded = bounds::find(graph)?;
-        bounds::define(graph, &bounded);
+        bounds::find(graph);
+        bounds::define(graph);
         thread_locals::define_module_base(graph);
         // Plugins may add blocks and symbols.
         pass(PlanStage::Claimed, graph)?;
+        bounds::check(graph)?;
         // Dead-stripping.
         prune::prune(graph);
         // Plugins may add blocks and symbols that other objects do not see.
         pass(PlanStage::Pruned, graph)?;
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
+        tables.define_got_symbol(graph);
         symbol_uses.collect(graph);
         sizes::check(graph, symbol_uses.kinds)?;
         tables.build(graph, symbol_uses);
@@ -292,7 +326,9 @@ impl PlannedLink {
         let Link { graph, plan, addresses, targets, .. } = &mut *link;
         let mut memory = memory.allocate(plan)?;
         addresses.segments = SegmentKind::ALL.map(|pool| memory.address(pool));
-        addresses.large_sections = large_section_addresses(plan, &mut *memory)?;
+        if !(plan.large_sections.is_empty() && graph.placements.is_empty()) {
+            (memory, addresses.large_sections) = large_sections::place(graph, plan, memory)?;
+        }
         targets.insert_definitions(graph, addresses);
         Ok(PlacedLink { link, memory })
     }
@@ -391,6 +427,11 @@ impl PlacedLink {
     /// The externals that must be looked up, in the order in which what was found is passed on.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         self.link.externals()
+    }
+
+    /// The number of externals.
+    pub(crate) fn external_count(&self) -> usize {
+        self.link.externals.len()
     }
 
     /// The names of the externals as bytes. Cheaper than [`externals`](Self::externals), because nothing checks that
@@ -546,23 +587,15 @@ pub(crate) struct ExternalNames {
 }
 
 impl ExternalNames {
+    /// The number of externals.
+    pub(crate) fn len(&self) -> usize {
+        self.link.externals.len()
+    }
+
     /// The name of the external at a position. Empty if there is none.
     pub(crate) fn at(&self, position: usize) -> &str {
         self.link.externals.get(position).map_or("", |external| self.link.graph.symbol_name(external.symbol))
     }
-}
-
-/// The addresses of the large sections.
-fn large_section_addresses(plan: &SegmentPlan, memory: &mut dyn InFlight) -> Result<Vec<ExecutorAddr>> {
-    let address = |(index, request): (usize, &LargeRequest)| {
-        if memory.large_section(index).len() as u64 != request.size {
-            let LargeRequest { size, align, .. } = *request;
-            let problem = "this memory manager supports no large sections outside the pools";
-            return Err(MemoryFault::BadPlan { pool: "large-section", size, align, problem }.into());
-        }
-        Ok(memory.large_section_address(index))
-    };
-    plan.large_sections.iter().enumerate().map(address).collect()
 }
 
 impl_recycle!(UsedExternal);

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | with a definition that other objects can see | always: a root |
 //! | list of initialisers or finalisers, `.init`, `.fini` | always: a root |
-//! | `SHF_GNU_RETAIN`, or with bounds that the object refers to | always: a root |
+//! | `SHF_GNU_RETAIN`, or with bounds that the object refers to, or in an area | always: a root |
 //! | made by the linker or a plugin | always: a root |
 //! | `.eh_frame` | always; its edges keep no code, but they keep the tables (LSDA) that they refer to |
 //! | member of a section group | some member is live |

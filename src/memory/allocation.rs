@@ -12,7 +12,7 @@
 use std::any::Any;
 
 use crate::base::{ExecutorAddr, SegmentKind};
-use crate::error::Result;
+use crate::error::{Error, MemoryFault, Result};
 use crate::memory::frame::Frame;
 use crate::memory::statistics::MemoryUsage;
 use crate::sync::MappedU64;
@@ -86,4 +86,25 @@ pub trait Finalized: Send + Sync {
     ///
     /// `None` if `offset` is no multiple of eight inside the segment, or if no code reads this memory.
     fn word(&self, offset: u64) -> Option<&MappedU64>;
+
+    /// Writes `bytes` at `offset` of the read-only segment or of the data segment. Memory that several links fill is finalized
+    /// before they write it.
+    ///
+    /// # Errors
+    /// If the range is not in the segment, if the kernel refuses the write, or if this memory cannot be written any more. That
+    /// is the default.
+    ///
+    /// # Safety
+    /// - No other thread calls this for the same value.
+    /// - No code uses the range before this returns.
+    unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _ = offset;
+        Err(not_written(pool, bytes, "this memory manager cannot write memory that is finalized"))
+    }
+}
+
+/// The error for bytes that cannot be written to finalized memory.
+#[cold]
+pub(crate) fn not_written(pool: SegmentKind, bytes: &[u8], problem: &'static str) -> Error {
+    MemoryFault::BadPlan { pool: pool.name(), size: bytes.len() as u64, align: 1, problem }.into()
 }

@@ -123,4 +123,9 @@ impl Finalized for ExtendedFinalized {
     fn word(&self, offset: u64) -> Option<&MappedU64> {
         self.pools.word(offset)
     }
+
+    unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: M9 - as the caller promises.
+        unsafe { self.pools.write(pool, offset, bytes) }
+    }
 }

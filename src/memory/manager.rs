@@ -27,6 +27,8 @@ use crate::memory::statistics::MemoryStatistics;
 ///   execute the code, or a call of the code faults. The answer never changes.
 /// - *Words*: If `can_run` is true, [`Finalized::word`] returns the word at the address of the data segment plus `offset`,
 ///   for each multiple of eight inside the segment. If it is false, it returns that word or `None`.
+/// - *Writes*: [`Finalized::write`] either writes the bytes at the address of the segment plus `offset`, and changes no other
+///   byte, or returns an error. Code may read other bytes of the segment meanwhile.
 /// - *Frames*: The unwinder knows frames of an allocation at most from [`finalize`](InFlight::finalize) until the drop
 ///   frees the code.
 ///

@@ -106,6 +106,11 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// Makes a range writable through the working view. Called before the first write to the range. The default does
     /// nothing: the working view is a mapping of its own, and always writable.
     ///
+    /// Also called for a sealed range of constants or data that gets further bytes ([`Finalized::write`]). Code may read
+    /// other bytes of such a range at any time, so the range keeps its bytes and stays readable until it is sealed again.
+    ///
+    /// [`Finalized::write`]: crate::memory::Finalized::write
+    ///
     /// # Errors
     /// What the kernel refused. The range must not be written then.
     ///

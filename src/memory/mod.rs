@@ -35,7 +35,8 @@
 //! If either is dropped, its memory is free again. So no error path leaks.
 //!
 //! A plan may also ask for large sections outside the window (`large_sections.rs`), and for scratch memory until the
-//! link is finalized (`extended.rs`). Many allocations can be finalized as one batch (`batch.rs`).
+//! link is finalized (`extended.rs`). Many allocations can be finalized as one batch (`batch.rs`). Several links can fill
+//! one allocation (`area.rs`).
 //!
 //! # Invariants
 //!
@@ -45,7 +46,8 @@
 //!   allocation, or a purge that returns its pages to the kernel.
 //! - **M2** No mapping is writable and executable at the same time. Code and constants are written through the working
 //!   view only.
-//! - **M3** Only the running code and [`Finalized::word`], which is atomic, write the bytes of a finalized allocation.
+//! - **M3** Only the running code, [`Finalized::word`], which is atomic, and [`Finalized::write`] write the bytes of a
+//!   finalized allocation.
 //! - **M4** A window lives longer than every allocation in it, because each allocation holds an `Arc` of its window.
 //! - **M5** Slot *i* of the frame table belongs to the owner of granule *i* of the code pool.
 //! - **M6** Every raw access is in bounds: the same function has checked its range against the layout of the window, or
@@ -54,6 +56,7 @@
 //!   the window. Nothing uses the working view of a child before the handlers of `fork_guard.rs` have run.
 //! - **M8** An allocation of any manager keeps the contract of [`MemoryManager`]: its memory stays, at the same addresses,
 //!   until it is dropped.
+//! - **M9** [`Finalized::write`] writes a range that no code uses yet, and one call at a time writes an allocation.
 //!
 //! # Locks
 //!
@@ -66,6 +69,7 @@
 //! no lock held.
 
 mod allocation;
+mod area;
 mod batch;
 mod budget;
 mod dual_mapper;
@@ -111,6 +115,7 @@ mod windows;
 mod word;
 
 pub use allocation::{Finalized, InFlight};
+pub(crate) use area::{Area, AreaRequest, Place, PlacedBlocks, with_places};
 #[cfg(feature = "unstable")]
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;

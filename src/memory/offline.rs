@@ -218,6 +218,11 @@ impl Finalized for OfflineAllocation {
     fn word(&self, _offset: u64) -> Option<&MappedU64> {
         None
     }
+
+    /// Ignores the bytes: this memory keeps none.
+    unsafe fn write(&self, _pool: SegmentKind, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Drop for OfflineAllocation {

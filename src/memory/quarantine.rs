@@ -139,6 +139,11 @@ impl Finalized for QuarantineFinalized {
     fn word(&self, offset: u64) -> Option<&MappedU64> {
         self.inner.as_ref().and_then(|inner| inner.word(offset))
     }
+
+    unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: M9 - as the caller promises.
+        self.inner.as_ref().map_or(Ok(()), |inner| unsafe { inner.write(pool, offset, bytes) })
+    }
 }
 
 impl Drop for QuarantineFinalized {

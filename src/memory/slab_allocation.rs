@@ -7,11 +7,14 @@
 //! | 3 | `Window::seal_spans`, [`mark_sealed`](SlabAllocation::mark_sealed) | in its final protection |
 //! | 4 | `drop`, in any state | free |
 
+use std::ptr;
+
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
 use crate::error::{MemoryFault, Result};
-use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::allocation::{Finalized, InFlight, not_written};
+use crate::memory::fork_guard::before_writing;
 use crate::memory::frame::Frame;
-use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE};
+use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, granule_size};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
 use crate::memory::shard::{PoolSpan, Reservation, reserved_bytes};
 use crate::memory::statistics::MemoryUsage;
@@ -167,6 +170,27 @@ impl Finalized for SlabAllocation {
         // SAFETY: M1, M3, M4 - this allocation owns the word and keeps its window. It is sealed, so only running code
         // and atomic stores through this reference access the word.
         Some(unsafe { &*word.cast::<MappedU64>() })
+    }
+
+    unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if pool == SegmentKind::Code || !self.is_sealed || end.is_none_or(|end| end > self.plan.size(pool)) {
+            return Err(not_written(pool, bytes, "the range is not in a finalized segment of constants or data"));
+        }
+        // The allocation may be older than a fork, and this the first write in the child.
+        before_writing();
+        let (window, span) = (&self.shard.window, &self.spans[pool.index()]);
+        let spans = only_span(pool, span);
+        // SAFETY: M1 - this allocation owns the span. M9 - the caller excludes other writers.
+        unsafe { window.open_spans(&spans) }?;
+        let start = u64::from(span.offset) * granule_size(pool) + offset;
+        // SAFETY: M6 - `end` says that the range is inside the segment, and the free space gave out its span.
+        let start = unsafe { window.mapped.working_view(pool).add(start as usize) };
+        // SAFETY: M6 - the range is inside the span. M9 - no code uses it, and the caller's bytes are not in a window's memory
+        // that is written.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        // SAFETY: M1 - this allocation owns the span, and the lines above have opened it.
+        unsafe { window.seal_spans(&spans) }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::session::core::jit_dylib::{JitDylib, TrackerRecord};
 use crate::session::core::resource_tracker::Pin;
 use crate::session::types::ids::ResourceKey;
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
+use crate::sync::Arc;
 
 impl JitDylib {
     /// The size of a symbol that this dylib defines, in bytes; zero when unknown.
@@ -12,6 +13,13 @@ impl JitDylib {
         let state = self.inner().state.lock();
         let symbol = state.table.symbol(state.table.find(name)?)?;
         Some(state.table.size(symbol))
+    }
+
+    /// Whether the definition of a symbol in this dylib is that of the unit with this name. Each unit has a name of its own.
+    pub(crate) fn is_defined_by(&self, name: &str, unit: &Arc<str>) -> bool {
+        let state = self.inner().state.lock();
+        let symbol = state.table.find(name).and_then(|id| state.table.symbol(id));
+        symbol.is_some_and(|symbol| Arc::ptr_eq(state.table.unit_name(symbol), unit))
     }
 
     /// The state of a symbol that this dylib defines.

@@ -523,3 +523,30 @@ fn a_profiler_gets_no_copy_of_zero_filled_code() {
     jit.link_graph(&jit.main_dylib().create_tracker().unwrap(), graph.finish().unwrap()).unwrap();
     assert_eq!(collector.take().1, []);
 }
+
+#[test]
+fn section_bounds_enclose_the_parts_of_graphs_and_objects() {
+    let reader = "extern const long __start_entries[], __stop_entries[];
+                  long sum(void) { long s = 0; for (const long *p = __start_entries; p < __stop_entries; p++) s += *p; return s; }";
+    let part =
+        "__attribute__((section(\"entries\"), used)) const long of_object = 4; long pulled(void) { return of_object; }";
+    let (Some(reader), Some(object)) = (c(reader), c(part)) else { return };
+    let graph = |name: &str, value: u64| {
+        let mut graph = GraphBuilder::new(name);
+        let content = value.to_le_bytes().to_vec();
+        let block = graph.add_block(NewBlock::constants(content).in_section("entries").with_align(8));
+        graph.add_symbol(NewSymbol::new(name, block, 0));
+        graph.finish().unwrap()
+    };
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.add_graph(&tracker, graph("one", 1)).unwrap();
+    jit.add_object(&tracker, "part.o", object).unwrap();
+    jit.add_graph(&tracker, graph("two", 2)).unwrap();
+    jit.add_object(&tracker, "reader.o", reader).unwrap();
+    assert_eq!(long(&jit, "sum"), 7);
+    assert!(jit.link_graph(&tracker, graph("late", 8)).is_err(), "the bounds are given out");
+    tracker.remove().unwrap();
+    let own = jit.main_dylib().create_tracker().unwrap();
+    jit.link_graph(&own, graph("alone", 9)).unwrap();
+}

@@ -9,6 +9,8 @@ mod at_once;
 mod bad_archives;
 mod bad_input;
 mod bounds;
+mod bounds_across;
+mod bounds_over_time;
 mod calls;
 mod crafted;
 mod data;

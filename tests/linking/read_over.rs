@@ -6,7 +6,7 @@ use crate::support::*;
 const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
 
 /// Names that a native linker defines for a program.
-const LINKER_DEFINED: [&str; 18] = [
+const LINKER_DEFINED: [&str; 21] = [
     "_end",
     "end",
     "_etext",
@@ -25,6 +25,9 @@ const LINKER_DEFINED: [&str; 18] = [
     "__fini_array_end",
     "__preinit_array_start",
     "__preinit_array_end",
+    "_init",
+    "_fini",
+    "_start",
 ];
 
 /// Symptom: weak references were null. A native linker always defines them.
@@ -35,7 +38,8 @@ fn linker_defined_names_are_missing_symbols_even_if_weak_unless_defined() {
             let source = format!("extern char {name}[] {attribute}; long test(void) {{ return (long){name}; }}");
             let Some(object) = gcc(&["-O1", "-fPIC", "-fno-builtin"], &source) else { return };
             let error = refused(&object, "test");
-            assert_says(&error, &[&format!("symbols not found: `{name}`"), "bad.o", "a native linker defines"]);
+            let reason = format!("a native linker defines for an entire program `{name}` (");
+            assert_says(&error, &[&format!("symbols not found: `{name}`"), "bad.o", &reason, "session"]);
             if attribute.contains("weak") {
                 let jit = new_jit();
                 define_absolute(jit.main_dylib(), name, 0x1234);

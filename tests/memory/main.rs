@@ -11,6 +11,7 @@ mod dropping;
 mod environments;
 mod far_apart;
 mod fork;
+mod fork_areas;
 mod fork_namespaces;
 mod intercepting_mapper;
 mod large_sections;

@@ -5,7 +5,7 @@
 //! and contents are not read. [`required_names`] lists the names that an object needs from other objects.
 //! [`defined_names`] lists those that it defines, for an archive without a symbol table.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::base::Name;
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
-use crate::link::claim::is_private;
+use crate::link::claim::{group_claim_name, is_private};
 use crate::link::elf::groups::{self, LocalGroup};
 use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, st};
 use crate::link::graph::SymbolIndex;
@@ -120,32 +120,37 @@ pub(super) fn visit_definitions(
 pub(crate) struct ScannedInterface {
     /// As [`ObjectInterface::has_initializers`].
     pub(crate) has_initializers: bool,
-    /// The names of the loaded, non-empty sections that are C identifiers, so that `__start_` and `__stop_` symbols can
-    /// name them. Without members of section groups, because another object's copy of the group may count.
-    pub(crate) named_sections: Vec<Box<str>>,
+    /// The loaded, non-empty sections that `__start_` and `__stop_` symbols can name, because their names are C
+    /// identifiers. Sorted by name.
+    pub(crate) named_sections: Vec<NamedSection>,
     /// For the link, which opens the object again.
     pub(crate) outline: Option<Outline>,
 }
 
+/// All sections of one name that is a C identifier.
+pub(crate) struct NamedSection {
+    pub(crate) name: Box<str>,
+    /// Whether one of them is in no section group. Another object's copy of a group may count instead.
+    pub(crate) is_certain: bool,
+}
+
 /// Whether the object has initialisers, and [`ScannedInterface::named_sections`].
-fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
-    let (mut has_initializers, mut named) = (false, BTreeSet::new());
+fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<NamedSection>), Error> {
+    let (mut has_initializers, mut named) = (false, BTreeMap::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & shf::ALLOC != 0) {
         let from_name = object.bytes_from_section_name(section)?;
         if initializers::may_list(from_name) {
             let name = object.section_name(section)?.as_bytes();
             has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
-        } else if from_name.first() != Some(&b'.')
-            && section.sh_flags(LE).0 & shf::GROUP == 0
-            && section.sh_size(LE) > 0
-        {
+        } else if from_name.first() != Some(&b'.') && section.sh_size(LE) > 0 {
             let name = object.section_name(section)?;
             if bounds::is_identifier(name) {
-                named.insert(name);
+                *named.entry(name).or_insert(false) |= section.sh_flags(LE).0 & shf::GROUP == 0;
             }
         }
     }
-    Ok((has_initializers, named.into_iter().map(Box::from).collect()))
+    let named = named.into_iter().map(|(name, is_certain)| NamedSection { name: Box::from(name), is_certain });
+    Ok((has_initializers, named.collect()))
 }
 
 /// One shared text for the names of all definitions, so that a name needs no allocation of its own.
@@ -256,7 +261,7 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
 #[cold]
 fn group_symbol(group: &LocalGroup<'_>) -> InterfaceSymbol {
     InterfaceSymbol {
-        name: Name::from(format!("section group `{}`", group.signature)),
+        name: Name::from(group_claim_name(group.signature)),
         index: group.symbol,
         is_weak: true,
         is_exported: false,

@@ -23,7 +23,7 @@ mod relocations;
 
 pub(crate) use data::{ObjectVariable, variables};
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
-pub(crate) use interface::{ScannedInterface, defined_names};
+pub(crate) use interface::{NamedSection, ScannedInterface, defined_names};
 pub(crate) use outline::Outline;
 pub(crate) use read::{read_all, read_graph};
 

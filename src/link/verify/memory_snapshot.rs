@@ -13,7 +13,7 @@ use crate::memory::InFlight;
 pub(super) struct MemorySnapshot {
     /// By pool.
     pub(super) segments: [Vec<u8>; 3],
-    /// By index of the large section.
+    /// By index of the large section. Empty for zero-fill.
     large_sections: Vec<Vec<u8>>,
     /// By pool: the full size of the segment in bytes.
     pub(super) sizes: [u64; 3],
@@ -30,8 +30,11 @@ impl MemorySnapshot {
             snapshot.segments[pool.index()] = segment[..end].to_vec();
             snapshot.sizes[pool.index()] = segment.len() as u64;
         }
-        let large_sections = 0..link.addresses.large_sections.len();
-        snapshot.large_sections = large_sections.map(|index| memory.large_section(index).to_vec()).collect();
+        snapshot.large_sections.resize(link.addresses.large_sections.len(), Vec::new());
+        for block in link.graph.blocks.iter().filter(|block| !block.is_zero_fill()) {
+            let Some(index) = block.large_index else { continue };
+            snapshot.large_sections[index as usize] = memory.large_section(index as usize).to_vec();
+        }
         snapshot
     }
 
