@@ -3,9 +3,9 @@
 //! | when | what happens |
 //! |---|---|
 //! | a link is recorded | its initialisers are recorded under its key, and the object is queued |
-//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run by `(priority, object, position)` |
+//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run in the order of `call_order.rs` |
 //! | an initialiser throws or panics | its object fails; the exception continues to the caller of `run_pending` |
-//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse of `(batch, priority, object, position)` |
+//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse order |
 //! | the last `deinitialize` of a dylib | the same, dylib by dylib; then the objects are queued again |
 //! | the program or the process exits | the same; a later removal runs none of them again |
 //! | the key is transferred | the ledger moves the records |
@@ -35,7 +35,6 @@
 //! threads wait only if they need a dylib of that thread. No other lock is held while linked code runs, and the tracker of each
 //! object is pinned meanwhile.
 
-use std::cmp::Reverse;
 use std::fmt;
 
 use rustc_hash::FxHashMap;
@@ -45,6 +44,7 @@ use crate::error::{Error, Result};
 use crate::host::{Executor, HandlerScope, ProcessExitHook};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::platform::call_order::CallOrder;
 use crate::platform::dependency_order::dependencies_first;
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
@@ -110,9 +110,6 @@ enum Phase {
     /// Its finalisers have run or are running.
     Finalized,
 }
-
-/// Sort key of a call: batch, priority, object, position.
-type Order = (u64, u32, u64, u32);
 
 impl InitFiniRegistry {
     /// An empty registry.
@@ -273,7 +270,7 @@ impl<'a> InitGuard<'a> {
     }
 
     /// Begins the objects as one batch. Returns the calls in order, each with the index of its object.
-    fn begin(&self) -> Vec<(Order, usize, ExecutorAddr)> {
+    fn begin(&self) -> Vec<(CallOrder, usize, ExecutorAddr)> {
         let batch = self.inner.next_batch.fetch_add(1, Ordering::Relaxed);
         let mut calls = Vec::new();
         for (index, (record, _)) in self.objects.iter().enumerate() {
@@ -289,11 +286,10 @@ impl<'a> InitGuard<'a> {
             };
             self.inner.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
             let mut own: Vec<_> = record.calls_of(InitializerKind::Init).collect();
-            own.sort_unstable_by_key(|(order, _)| *order);
+            own.sort_unstable_by_key(|(order, _)| order.to_initialize());
             calls.extend(own.into_iter().skip(called_count).map(|(order, initializer)| (order, index, initializer)));
         }
-        // By priority over all objects. A deferred object may be of an earlier batch, so the batch is not compared.
-        calls.sort_unstable_by_key(|((_, priority, sequence, position), ..)| (*priority, *sequence, *position));
+        calls.sort_unstable_by_key(|(order, ..)| order.to_initialize());
         calls
     }
 }
@@ -322,13 +318,11 @@ impl QueuedObject for Arc<ObjectRecord> {
 }
 
 impl ObjectRecord {
-    /// The initialisers or finalisers of the object, each with its sort key.
-    fn calls_of(&self, kind: InitializerKind) -> impl Iterator<Item = (Order, ExecutorAddr)> {
+    /// The initialisers or finalisers of the object, each with its place in the order.
+    fn calls_of(&self, kind: InitializerKind) -> impl Iterator<Item = (CallOrder, ExecutorAddr)> {
         let batch = self.state.lock().batch;
         let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
-        wanted.map(move |initializer| {
-            ((batch, initializer.priority, self.sequence, initializer.position), initializer.address)
-        })
+        wanted.map(move |function| (CallOrder::new(batch, self.sequence, function), function.address))
     }
 
     fn phase(&self) -> Phase {
@@ -382,18 +376,12 @@ impl RegistryInner {
         let mut count = self.executor.run_exit_handlers(&scopes);
         let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
         let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
-        calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-        let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
-            let [is_plain, is_other_plain] =
-                [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
-            (batch, is_plain) == (other_batch, is_other_plain)
-        };
-        for calls in calls.chunk_by(is_same_group) {
+        calls.sort_unstable_by_key(|(order, _)| order.to_finalize());
+        for calls in calls.chunk_by(|(order, _), (next, _)| order.is_grouped_with(*next)) {
             for (_, finalizer) in calls {
                 self.executor.run_initializer(*finalizer);
             }
-            // Finalisers may have registered exit handlers. In a program or shared object, a finaliser of the compiler runs
-            // those. It is the last finaliser without a priority.
+            // Finalisers may have registered exit handlers.
             count += calls.len() + self.executor.run_exit_handlers(&scopes);
         }
         count

@@ -9,6 +9,7 @@
 //! | file | service |
 //! |---|---|
 //! | `init_fini.rs`, `init_queue.rs`, `init_counts.rs` | initialisers and finalisers, their queue, counts per dylib |
+//! | `call_order.rs` | the order of initialisers and finalisers |
 //! | `dependency_order.rs` | the order in which dylibs are initialised |
 //! | `dso_handle.rs` | a `__dso_handle` for each object, so that its exit handlers are its own |
 //! | `stubs.rs`, `lazy.rs` | functions whose target can change; functions that are linked at their first call |
@@ -22,6 +23,7 @@
 //!
 //! This room contains no `unsafe` code. It calls linked code only through `host`.
 
+mod call_order;
 mod debugger;
 mod dependency_order;
 mod dso_handle;

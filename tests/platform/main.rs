@@ -10,6 +10,7 @@ mod exit_handlers;
 mod failing_initialisers;
 mod handles;
 mod init_fini;
+mod init_fragments;
 mod lazy;
 mod lazy_failures;
 mod libraries;
