@@ -41,19 +41,20 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
-use crate::host::{Executor, HandlerScope, ProcessExitHook};
+use crate::host::{Executor, HandlerScope, ProcessExitHook, ViewScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::link::{FoundExternal, Initializer, InitializerKind, LinkGraph, LinkedObject, PlacedLink};
 use crate::platform::call_order::CallOrder;
 use crate::platform::dependency_order::dependencies_first;
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
 use crate::platform::init_queue::{InitQueue, InitToken, QueuedObject};
+use crate::platform::loader_view::{LoaderServices, ObjectLoader, PendingInitializers};
 use crate::session::{
     ExecutionSession, JitDylib, Ledger, ManagerRank, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch,
     Watched,
 };
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, StaticCell};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and [register](Self::register) it with the session.
 pub struct InitFiniRegistry {
@@ -76,6 +77,9 @@ struct RegistryInner {
     counts: InitCounts,
     /// Whether any dylib was ever counted.
     has_counts: AtomicBool,
+    /// What the objects see through the loader's functions. Empty without a [`Jit`](crate::Jit): then they call the
+    /// loader's own.
+    loader: StaticCell<Arc<LoaderServices>>,
 }
 
 /// The initialisers, finalisers and exit handlers of one object.
@@ -87,6 +91,8 @@ struct ObjectRecord {
     tracker: TrackerWatch,
     initializers: Vec<Initializer>,
     exit_scope: Box<dyn HandlerScope>,
+    /// Open as long as the record lives: until the finalisers have run.
+    _loader_scope: Option<Box<dyn ViewScope>>,
     state: Mutex<InitState>,
 }
 
@@ -129,6 +135,7 @@ impl InitFiniRegistry {
             begun: Mutex::new(FxHashMap::default()),
             counts: InitCounts::new(),
             has_counts: AtomicBool::new(false),
+            loader: StaticCell::new(),
         });
         // Weak, because the list of hooks belongs to the process and must not keep the registry alive.
         let weak = Arc::downgrade(inner.inner());
@@ -144,6 +151,11 @@ impl InitFiniRegistry {
     /// tracker, before its stubs and its code are freed. A second call does nothing.
     pub fn register(&self, session: &ExecutionSession) {
         session.register_ranked(ManagerRank::Initializers, self.inner.inner().clone());
+    }
+
+    /// Sets what the objects that are linked from now on see through the loader's functions.
+    pub(crate) fn set_loader_services(&self, services: Arc<LoaderServices>) {
+        self.inner.loader.get_or_init(|| services);
     }
 
     /// Whether any object of the session waits for its initialisers or is being initialised.
@@ -308,6 +320,20 @@ impl Drop for InitGuard<'_> {
         if let Some(token) = self.token.take() {
             self.inner.queue.release(token, finished_count, unfinished);
         }
+    }
+}
+
+impl PendingInitializers for InitFiniRegistry {
+    fn has_pending(&self) -> bool {
+        InitFiniRegistry::has_pending(self)
+    }
+
+    fn run_pending(&self, dylib: &JitDylib) {
+        InitFiniRegistry::run_pending(self, dylib);
+    }
+
+    fn failures(&self) -> usize {
+        InitFiniRegistry::failures(self)
     }
 }
 
@@ -485,13 +511,16 @@ impl ResourceManager for RegistryInner {
 }
 
 impl LinkPlugin for InitFiniRegistry {
-    /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers.
-    fn join(&self, _origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
+    /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers, and its own functions of the
+    /// loader if it refers to them.
+    fn join(&self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
         let exit_scope = define_dso_handle(graph, &*self.inner.executor);
-        if exit_scope.is_none() && !graph.has_initializers() {
+        let services = self.inner.loader.get();
+        let loader = services.and_then(|services| ObjectLoader::define(graph, origin, services));
+        if exit_scope.is_none() && loader.is_none() && !graph.has_initializers() {
             return Ok(None);
         }
-        Ok(Some(Box::new(InitFiniHooks { inner: self.inner.shard(), exit_scope })))
+        Ok(Some(Box::new(InitFiniHooks { inner: self.inner.shard(), exit_scope, loader })))
     }
 }
 
@@ -499,11 +528,18 @@ struct InitFiniHooks {
     inner: Arc<ArcShard<RegistryInner>>,
     /// `None` if the object has no `__dso_handle`.
     exit_scope: Option<Box<dyn HandlerScope>>,
+    /// `None` if the object refers to no function of the loader.
+    loader: Option<ObjectLoader>,
 }
 
 impl LinkHooks for InitFiniHooks {
+    fn bind(&mut self, link: &PlacedLink, found: &mut [FoundExternal]) -> Result<()> {
+        self.loader.iter().for_each(|loader| loader.bind(link, found));
+        Ok(())
+    }
+
     fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
-        if linked.initializers.is_empty() && self.exit_scope.is_none() {
+        if linked.initializers.is_empty() && self.exit_scope.is_none() && self.loader.is_none() {
             return;
         }
         // Without a claimed symbol no lookup can reach the object, so its initialisers never run.
@@ -522,6 +558,7 @@ impl LinkHooks for InitFiniHooks {
             tracker: origin.tracker(),
             initializers: linked.initializers.clone(),
             exit_scope,
+            _loader_scope: self.loader.map(ObjectLoader::into_scope),
             state: Mutex::new(InitState { phase: Phase::Waiting, batch: 0, called_count: 0 }),
         });
         self.inner.records.record(key, record.clone());

@@ -14,6 +14,7 @@ mod init_fragments;
 mod lazy;
 mod lazy_failures;
 mod libraries;
+mod loader;
 mod locate;
 mod managers;
 mod opening;
