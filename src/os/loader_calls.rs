@@ -58,7 +58,7 @@ pub(crate) unsafe fn symbol_in(handle: u64, name: &CStr, version: Option<&CStr>)
 
 /// The address of a version of a symbol that the program or one of its libraries exports.
 pub(crate) fn process_symbol_version(name: &CStr, version: Option<&CStr>) -> Option<u64> {
-    // SAFETY: the handle is the constant `RTLD_DEFAULT`.
+    // SAFETY: O3 - the handle is the constant `RTLD_DEFAULT`, which names no library.
     let found = unsafe { symbol_in(SEARCH_DEFAULT, name, version) };
     (!found.is_null()).then_some(found as u64)
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn error() -> Option<String> {
-        // SAFETY: the text is copied before the next call of the loader in this thread.
+        // SAFETY: O2 - the text is valid until the next call of the loader in this thread, and is copied before.
         unsafe {
             let text = libc::dlerror();
             (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -124,7 +124,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the loader")]
     #[test]
     fn the_handle_of_the_program_is_known() {
-        // SAFETY: opens nothing new; the handle of the program is closed once.
+        // SAFETY: O3 - the handle of the program is closed once.
         unsafe {
             let program = libc::dlopen(std::ptr::null(), libc::RTLD_NOW);
             assert!(is_program_handle(program as u64));

@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::host::{Executor, LoaderView, SymbolSearch, ViewScope, ViewedAddress, ViewedSymbol};
 use crate::layer::{LinkOrigin, ObjectLinkingLayer};
 use crate::link::{BlockId, FoundExternal, LinkGraph, PlacedLink};
+use crate::memory::Tenant;
 use crate::platform::dso_handle::find_externals;
 use crate::session::{
     JitDylib, LookupResult, Pin, SymbolFlags, SymbolRef, SymbolWatch, TrackerWatch, Visibility, Watched,
@@ -175,7 +176,7 @@ impl LoaderView for ObjectView {
         let contains = |(start, size): &&(ExecutorAddr, u64)| {
             address.value().checked_sub(start.value()).is_some_and(|offset| offset < *size)
         };
-        let segment = |tenant: &crate::memory::Tenant| tenant.segments.iter().find(contains).copied();
+        let segment = |tenant: &Tenant| tenant.segments.iter().find(contains).copied();
         let (tenant, (base, _)) = tenants.iter().find_map(|tenant| Some((tenant, segment(tenant)?)))?;
         Some(ViewedAddress { module: module(&tenant.group), base, symbol: None })
     }

@@ -351,3 +351,47 @@ fn threads_that_ask_while_what_they_find_is_removed_and_added_again_never_call_f
     });
     assert_eq!(held(&jit).0, 0);
 }
+
+/// The library of the loader that a host opens for linked code comes after what the process has.
+#[test]
+fn libraries_that_the_session_opens_are_searched_when_the_process_lacks_a_name() {
+    let dir = PrivateDir::new();
+    let args = ["-x", "c", "-shared", "-fPIC", "-nostdlib", "-o", OUTPUT, INPUT];
+    let Some(library) = build("gcc", b"long name_of_session_library(void) { return 3; }", &args) else { return };
+    let path = dir.write("libsession.so", library);
+    let source = "long test(void) {
+        long (*found)(void) = dlsym(RTLD_DEFAULT, \"name_of_session_library\");
+        return found && dlsym(RTLD_NEXT, \"name_of_session_library\") == (void *)found ? found() : -1;
+    }";
+    let Some(object) = object(source) else { return };
+    let jit = Jit::builder().library(path.to_str().unwrap()).build().unwrap();
+    let _object = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(long(&jit, "test"), 3);
+}
+
+#[test]
+fn a_definition_of_the_embedder_comes_before_that_of_the_process() {
+    let source = "long test(void) { return (long)dlsym(RTLD_DEFAULT, \"qsort\"); }";
+    let Some(object) = object(source) else { return };
+    let jit = new_jit();
+    define_absolute(jit.process_dylib(), "qsort", 0x1234);
+    let _object = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(long(&jit, "test"), 0x1234);
+}
+
+/// Symptom: the destructor stayed registered with the C library after its code was freed.
+#[test]
+fn a_handler_that_is_registered_through_dlsym_belongs_to_its_object() {
+    let source = "extern void *__dso_handle; void record(long);
+        static void end(void *argument) { record(8); }
+        long test(void) {
+            int (*atexit_of)(void (*)(void *), void *, void *) = dlsym(RTLD_DEFAULT, \"__cxa_atexit\");
+            return atexit_of(end, 0, &__dso_handle);
+        }";
+    let Some(object) = object(source) else { return };
+    let jit = crate::recorder::recording_jit();
+    let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(long(&jit, "test"), 0);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [8]);
+}
