@@ -65,7 +65,7 @@
 //!
 //! - Linux on x86-64, ELF objects, one process. There is no remote execution.
 //! - Objects of the static thread-local models share one to two thousand bytes per process.
-//! - `__start_X` and `__stop_X` span the sections of one object, not of a dylib. `.init` and `.fini` fragments are refused.
+//! - `__start_X` and `__stop_X` span the sections of one object, not of a dylib.
 //! - What the crate does not link, it refuses with an error that names the object, the section and the symbol. The section
 //!   *Limits* of `DESIGN.md` has the list.
 //!

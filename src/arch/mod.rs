@@ -10,7 +10,7 @@
 //! | relocation types as edge kinds | `relocation_type.rs`, `x86_64/relocations.rs` |
 //! | relaxation of GOT loads | `x86_64/relax.rs` |
 //! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle | `code_template.rs`, `x86_64/code.rs` |
-//! | fragments of `crti.o` and `crtn.o` | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
+//! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `x86_64/verify/` |
 //! | functions in assembly, prefetch instructions | `x86_64/asm.rs`, `x86_64/prefetch.rs` |
@@ -33,7 +33,7 @@ use std::ops::Range;
 use crate::base::ExecutorAddr;
 
 pub(crate) use code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
-pub(crate) use crt_fragment::CrtFragment;
+pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
 pub(crate) use far_code::{FarCode, FarCodeFault, FarReference};
@@ -279,6 +279,20 @@ impl Arch {
     pub(crate) fn crt_fragment(self, code: &[u8]) -> Option<CrtFragment> {
         match self {
             Arch::X86_64 => x86_64::crt_fragment::crt_fragment(code),
+        }
+    }
+
+    /// Whether `code` removes a frame and returns at its end.
+    pub(crate) fn ends_with_return(self, code: &[u8]) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::crt_fragment::ends_with_return(code),
+        }
+    }
+
+    /// What makes a function of fragments.
+    pub(crate) fn crt_frame(self) -> &'static CrtFrame {
+        match self {
+            Arch::X86_64 => &x86_64::crt_fragment::CRT_FRAME,
         }
     }
 

@@ -19,7 +19,7 @@
 //! recorded under its key (`with_resource_key`), so they must not call the session. The others are called without a
 //! session lock.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::path::Path;
 
@@ -29,6 +29,7 @@ use crate::error::Result;
 use crate::host::call_through::LazyTarget;
 use crate::host::exit_hook::ExitHookFn;
 use crate::host::exit_scopes::KeepAliveFn;
+use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
 use crate::host::program_symbols::ProgramSymbol;
@@ -105,6 +106,17 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// The address of `exit` for linked code.
     fn exit_address(&self) -> ExecutorAddr;
 
+    // ---- the loader's functions ----
+
+    /// Opens a scope for the calls of the loader's functions by one object. `view` answers them.
+    fn open_loader_scope(&self, view: Arc<dyn LoaderView>) -> Box<dyn ViewScope>;
+
+    /// The functions that linked code calls in place of the loader's.
+    fn loader_functions(&self) -> [LoaderFunction; 3];
+
+    /// The address of a symbol, or of a version of it, that the program or one of its libraries exports at this time.
+    fn find_in_process(&self, name: &CStr, version: Option<&CStr>) -> Option<ExecutorAddr>;
+
     // ---- lazy functions ----
 
     /// Registers the functions behind a row of entries. Drop the handle only when no thread can run an entry any more.
@@ -174,6 +186,24 @@ pub(crate) trait HandlerScope: Send + Sync + fmt::Debug {
 
     /// Removes the object's handlers of forks and of `quick_exit` from the C library.
     fn deregister_at_libc(&self);
+}
+
+/// The open scope of an object that calls the loader's functions. Dropping it closes the scope: later calls find nothing.
+pub(crate) trait ViewScope: Send + Sync + fmt::Debug {
+    /// The word of the object that its calls pass on.
+    fn number(&self) -> u64;
+}
+
+/// A function of the loader for which another one stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoaderFunction {
+    pub(crate) name: &'static str,
+    /// The loader's function. `None` if the process has none.
+    pub(crate) native: Option<ExecutorAddr>,
+    /// The function that linked code calls. The address of the object's word follows the other arguments.
+    pub(crate) address: ExecutorAddr,
+    /// Number of arguments of the loader's function.
+    pub(crate) argument_count: usize,
 }
 
 /// Addresses of the functions that linked code calls to register handlers. Each gets the address of the object's

@@ -4,7 +4,7 @@
 //! table of exit scopes, is in statics of these files, because linked code and the C library must find it without a
 //! session.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::path::Path;
 
 use crate::arch::LAZY_ENTRY_SIZE;
@@ -13,18 +13,20 @@ use crate::error::Result;
 use crate::host::call_through::{self, CallThrough, LazyTarget};
 use crate::host::debugger_list::DebuggerEntry;
 use crate::host::executor::{
-    CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, HandlerFunctions, HandlerScope, LazyEntries, NameMapFile,
-    NativeProgram, ProcessExitHook, ThreadLocalBlock,
+    CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, HandlerFunctions, HandlerScope, LazyEntries,
+    LoaderFunction, NameMapFile, NativeProgram, ProcessExitHook, ThreadLocalBlock, ViewScope,
 };
 use crate::host::exit_handlers::{self, ExitScope};
 use crate::host::exit_hook::{self, ExitHook, ExitHookFn};
 use crate::host::exit_scopes::KeepAliveFn;
+use crate::host::loader_scopes::{LoaderScope, LoaderView};
 use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
 use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
 use crate::host::program_symbols::{self, ProgramSymbol};
 use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
-use crate::host::{call, stack_end, thread_exit_handlers};
+use crate::host::{call, loader_functions, stack_end, thread_exit_handlers};
+use crate::os;
 use crate::sync::Arc;
 
 /// The process that links.
@@ -107,6 +109,26 @@ impl Executor for InProcess {
         exit_hook::exit_address()
     }
 
+    fn open_loader_scope(&self, view: Arc<dyn LoaderView>) -> Box<dyn ViewScope> {
+        Box::new(LoaderScope::new(view))
+    }
+
+    fn loader_functions(&self) -> [LoaderFunction; 3] {
+        let functions = [
+            ("dlsym", loader_functions::dlsym_address(), 2),
+            ("dlvsym", loader_functions::dlvsym_address(), 3),
+            ("dladdr", loader_functions::dladdr_address(), 2),
+        ];
+        functions.map(|(name, address, argument_count)| {
+            let native = CString::new(name).ok().and_then(|name| self.find_in_process(&name, None));
+            LoaderFunction { name, native, address, argument_count }
+        })
+    }
+
+    fn find_in_process(&self, name: &CStr, version: Option<&CStr>) -> Option<ExecutorAddr> {
+        os::process_symbol_version(name, version).map(ExecutorAddr::new)
+    }
+
     fn register_lazy_targets(&self, targets: Vec<Arc<dyn LazyTarget>>) -> Box<dyn LazyEntries> {
         Box::new(targets.into_iter().map(CallThrough::new).collect::<Vec<_>>())
     }
@@ -167,6 +189,12 @@ impl HandlerScope for ExitScope {
 
     fn deregister_at_libc(&self) {
         ExitScope::deregister_at_libc(self);
+    }
+}
+
+impl ViewScope for LoaderScope {
+    fn number(&self) -> u64 {
+        LoaderScope::number(self)
     }
 }
 

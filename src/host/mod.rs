@@ -15,6 +15,7 @@
 //! | `call.rs` | typed handles to linked code, and calls through them |
 //! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
 //! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
+//! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
 //! | `exit_hook.rs` | `exit` of the process |
 //! | `process.rs`, `program_symbols.rs` | symbols of the process and of its program file |
 //! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
@@ -45,6 +46,8 @@
 //!   and only at the offsets that the file of the module defines.
 //! - **H6** *Locked data.* Data that several threads reach through pointers (the debuggers' list, the value of a `ForkLock`) is
 //!   touched only by the thread that holds its lock. An entry of the list lives until it is removed from the list.
+//! - **H7** *Arguments of linked code.* A function of this room that stands for one of the C library gets the arguments that
+//!   linked code would pass to that one: C strings, handles of the loader that are open, and pointers to write results to.
 
 mod call;
 mod call_through;
@@ -56,6 +59,8 @@ mod exit_scopes;
 mod fork_lock;
 mod in_process;
 mod lazy_failure;
+mod loader_functions;
+mod loader_scopes;
 mod process;
 mod profile;
 mod program;
@@ -71,11 +76,13 @@ pub(crate) use call_through::LazyTarget;
 pub use call_through::enter_for_models;
 pub(crate) use executor::{
     CodeDumpFile, Executor, ExecutorHandle, HandlerScope, LazyEntries, NameMapFile, ProcessExitHook, ThreadLocalBlock,
+    ViewScope,
 };
 #[cfg(loom)]
 pub use exit_scopes::ExitScopes;
 pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
+pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
 pub(crate) use process::ProcessSymbol;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
@@ -84,7 +91,7 @@ pub(crate) use program_symbols::ProgramSymbol;
 pub(crate) use thread_locals::StaticTls;
 #[cfg(all(test, not(loom)))]
 pub(crate) use {
-    executor::{ExecutorResource, HandlerFunctions, NativeProgram},
+    executor::{ExecutorResource, HandlerFunctions, LoaderFunction, NativeProgram},
     exit_hook::ExitHookFn,
     exit_scopes::KeepAliveFn,
 };

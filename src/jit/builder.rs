@@ -26,7 +26,9 @@ use crate::memory::{
     MemoryManager, MemoryMapper, OnFull, Placement, QuarantineManager, SingleMapper, SlabPool, SlabPoolOptions,
     SystemMapper,
 };
-use crate::platform::{Debugger, InitFiniRegistry, LazyReexports, ProcessSymbols, Profile, Profiler, StubManager};
+use crate::platform::{
+    Debugger, InitFiniRegistry, LazyReexports, LoaderServices, ProcessSymbols, Profile, Profiler, StubManager,
+};
 use crate::session::{
     ErrorReporter, Event, ExecutionSession, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
 };
@@ -236,6 +238,8 @@ impl JitBuilder {
         initializers.register(&session);
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
+        let (weak, weak_layer) = (Arc::downgrade(&initializers), Arc::downgrade(&layer));
+        initializers.set_loader_services(LoaderServices::new(executor.clone(), &process, weak, weak_layer));
         let main = session.create_dylib("main")?;
         main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)])?;
         let static_libraries = Mutex::new(FxHashMap::default());

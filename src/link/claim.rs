@@ -78,8 +78,8 @@ fn drop_lost_groups(
     let lost: Vec<bool> = definition_counts.iter().zip(graph.group_signatures.iter()).map(is_lost).collect();
     for (id, block) in graph.special() {
         let group = block.group.filter(|group| lost[*group as usize] && definition_counts[*group as usize].0 == 0);
-        if group.is_some() && matches!(block.role, Role::Initializers { .. }) {
-            let what = "list of initialisers in a COMDAT group without a global definition, because another object has \
+        if group.is_some() && matches!(block.role, Role::Initializers { .. } | Role::InitFragment) {
+            let what = "initialisers in a COMDAT group without a global definition, because another object has \
                         the group, too, and its copy may run later; define a weak symbol in the group";
             return Err(graph.fault(LinkFault::Unsupported {
                 what: what.to_string(),

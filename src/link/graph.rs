@@ -171,9 +171,12 @@ pub(crate) enum Role {
     ThreadLocal,
     /// A fragment of `_init` or `_fini` (`.init`, `.fini`).
     InitFragment,
+    /// The beginning of a function that the linker made of such fragments.
+    FragmentFunction { kind: super::InitializerKind },
     /// A list of function addresses.
     Initializers {
         kind: super::InitializerKind,
+        stage: super::InitializerStage,
         priority: u32,
         /// Whether the functions are called from the end of the list to its beginning.
         backward: bool,
@@ -251,12 +254,17 @@ impl Block {
         self.is_dropped
     }
 
+    /// Whether the block holds fragments of initialisers or finalisers.
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.role == Role::InitFragment && self.pool == SegmentKind::Code && !self.is_dropped && self.size > 0
+    }
+
     /// The kind and priority of the functions that the block lists, if it is a list of initialisers or finalisers
     /// (gABI, "Initialization and Termination Functions"). A lower priority is initialised earlier.
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
             Role::Initializers { kind, priority, .. } => Some((kind, priority)),
-            Role::Plain | Role::EhFrame | Role::ThreadLocal | Role::InitFragment => None,
+            _ => None,
         }
     }
 }
@@ -353,9 +361,10 @@ impl LinkGraph {
         self.kinds.has_any_of(KindSet::LOW)
     }
 
-    /// Whether the object has sections that list initialisers or finalisers.
+    /// Whether the object has sections that list initialisers or finalisers, or that hold fragments of them (`.init`,
+    /// `.fini`).
     pub fn has_initializers(&self) -> bool {
-        self.special().any(|(_, block)| block.initializer_list().is_some())
+        self.special().any(|(_, block)| block.initializer_list().is_some() || block.is_fragment())
     }
 
     /// The section name of a block.

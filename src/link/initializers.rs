@@ -2,13 +2,15 @@
 //!
 //! | section | order of calls | `N` |
 //! |---|---|---|
-//! | `.preinit_array` | forward, before all others | no suffix: priority 0 |
+//! | `.preinit_array` | forward, before all others | no suffix |
+//! | `.init` (`init_fragments.rs`) | by object, after `.preinit_array` and before all lists below | – |
+//! | `.fini` (same) | by object, after all lists below | – |
 //! | `.init_array[.N]` (gABI, "Initialization and Termination Functions") | forward | priority, lower first; 65536 without a suffix |
 //! | `.fini_array[.N]` (same) | backward | priority, higher first; 65536 without a suffix |
 //! | `.ctors[.N]` (older compilers) | backward | 65535 − priority; 65536 without a suffix |
 //! | `.dtors[.N]` (older compilers) | forward | 65535 − priority; 65536 without a suffix |
 //!
-//! [`classify`] maps all of them to one order. The registry only sorts by `(priority, object, position)`: forward to
+//! [`classify`] maps all lists to one order. The registry only sorts by `(stage, priority, object, position)`: forward to
 //! initialise, backward to finalise. As with native linkers, a list without a suffix comes after all lists with one; a suffix
 //! that is no number has no effect, as with lld.
 
@@ -23,13 +25,27 @@ pub enum InitializerKind {
     Fini,
 }
 
+/// The stage in which a function is called. Initialisers are called in this order, finalisers in the reverse order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InitializerStage {
+    /// The lists that come before everything else (`.preinit_array`).
+    Preinit,
+    /// The functions that the linker makes of code fragments (`.init`, `.fini`). Of several objects, finalisers are called in
+    /// the order of the objects, too.
+    Fragments,
+    /// The other lists.
+    Lists,
+}
+
 /// A function to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Initializer {
     /// Whether the function initialises or finalises.
     pub kind: InitializerKind,
-    /// The priority: 0 to 65535, or [`DEFAULT_PRIORITY`](Self::DEFAULT_PRIORITY). A lower one is initialised earlier and
-    /// finalised later.
+    /// The stage in which the function is called.
+    pub stage: InitializerStage,
+    /// The priority within the stage: 0 to 65535, or [`DEFAULT_PRIORITY`](Self::DEFAULT_PRIORITY). A lower one is initialised
+    /// earlier and finalised later.
     pub priority: u32,
     /// The order among the functions of one object and one priority.
     pub position: u32,
@@ -51,8 +67,8 @@ pub(crate) fn may_list(section: &[u8]) -> bool {
     )
 }
 
-/// The kind, priority and direction of a section's list, by the section's name. `None` if the section is no such list.
-pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Direction)> {
+/// The kind, stage, priority and direction of a section's list, by the section's name. `None` if the section is no such list.
+pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, InitializerStage, u32, Direction)> {
     if !may_list(section) {
         return None;
     }
@@ -63,7 +79,7 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
         (b".dtors", InitializerKind::Fini, Direction::Backward),
     ];
     if section == b".preinit_array" {
-        return Some((InitializerKind::Init, 0, Direction::Forward)); // before all others of its object
+        return Some((InitializerKind::Init, InitializerStage::Preinit, 0, Direction::Forward));
     }
     for (name, kind, direction) in lists {
         let Some(suffix) = section.strip_prefix(name) else { continue };
@@ -77,7 +93,7 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
             (Some(number), Direction::Forward) => number.min(MAX_PRIORITY),
             (Some(number), Direction::Backward) => MAX_PRIORITY.saturating_sub(number),
         };
-        return Some((kind, priority, direction));
+        return Some((kind, InitializerStage::Lists, priority, direction));
     }
     None
 }
@@ -100,16 +116,18 @@ mod tests {
     fn old_and_new_lists_map_to_one_order() {
         use Direction::*;
         use InitializerKind::*;
-        assert_eq!(classify(b".init_array"), Some((Init, 65536, Forward)));
-        assert_eq!(classify(b".init_array.65535"), Some((Init, 65535, Forward)));
-        assert_eq!(classify(b".init_array.00101"), Some((Init, 101, Forward)));
-        assert_eq!(classify(b".ctors.65434"), Some((Init, 101, Backward)));
-        assert_eq!(classify(b".dtors"), Some((Fini, 65536, Backward)));
-        assert_eq!(classify(b".fini_array.7"), Some((Fini, 7, Forward)));
+        use InitializerStage::*;
+        assert_eq!(classify(b".init_array"), Some((Init, Lists, 65536, Forward)));
+        assert_eq!(classify(b".init_array.65535"), Some((Init, Lists, 65535, Forward)));
+        assert_eq!(classify(b".init_array.00101"), Some((Init, Lists, 101, Forward)));
+        assert_eq!(classify(b".ctors.65434"), Some((Init, Lists, 101, Backward)));
+        assert_eq!(classify(b".dtors"), Some((Fini, Lists, 65536, Backward)));
+        assert_eq!(classify(b".fini_array.7"), Some((Fini, Lists, 7, Forward)));
+        assert_eq!(classify(b".preinit_array"), Some((Init, Preinit, 0, Forward)));
         assert_eq!(classify(b".init_arrays"), None);
         assert_eq!(
             classify(b".init_array.x"),
-            Some((Init, 65536, Forward)),
+            Some((Init, Lists, 65536, Forward)),
             "a suffix that is no number has no effect"
         );
     }

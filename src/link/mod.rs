@@ -14,7 +14,7 @@
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
 //! | *or* build | `builder/` | the graph of a code generator, which has no object |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
-//! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
+//! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | fragments of `_init` and `_fini` are functions; indirect functions have stubs; bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
 //! | tables | `symbol_uses.rs`, `sizes.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
@@ -103,7 +103,7 @@ pub use fixed_link::FixedLink;
 pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
-pub use initializers::{Initializer, InitializerKind};
+pub use initializers::{Initializer, InitializerKind, InitializerStage};
 #[cfg(feature = "unstable")]
 pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;

@@ -35,7 +35,7 @@ use crate::link::frames;
 use crate::link::graph::{Binding, Block, BlockAddresses, BlockId, Definition, LinkGraph, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::init_fragments;
-use crate::link::initializers::Initializer;
+use crate::link::initializers::{Initializer, InitializerStage};
 use crate::link::large_sections;
 use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
@@ -205,7 +205,7 @@ impl ReadLink {
         if let Some(is_owned) = is_owned {
             claim::claim(graph, is_owned)?;
         }
-        init_fragments::check(graph)?;
+        init_fragments::build_functions(graph)?;
         linker_names::require(graph);
         // Symbols that a linker defines: stubs of indirect functions, bounds of sections, the base of the thread-local
         // block.
@@ -557,7 +557,14 @@ impl Link {
                     frames::find_frames(bytes_of(block, memory), address, &mut frames)
                         .map_err(|error| self.graph.fault(LinkFault::Malformed(format!(".eh_frame: {error}"))))?;
                 }
-                Role::Initializers { kind, priority, backward } => {
+                Role::FragmentFunction { kind } => initializers.push(Initializer {
+                    kind,
+                    stage: InitializerStage::Fragments,
+                    priority: Initializer::DEFAULT_PRIORITY,
+                    position: initializers.len() as u32,
+                    address: self.graph.block_address(id, &self.addresses),
+                }),
+                Role::Initializers { kind, stage, priority, backward } => {
                     let words = bytes_of(block, memory).chunks_exact(8);
                     let mut functions: Vec<u64> =
                         words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
@@ -569,6 +576,7 @@ impl Link {
                         let position = initializers.len() as u32;
                         initializers.push(Initializer {
                             kind,
+                            stage,
                             priority,
                             position,
                             address: ExecutorAddr::new(address),

@@ -10,6 +10,7 @@
 //! | `address_space.rs` | what is mapped where |
 //! | `file.rs`, `named_file.rs`, `profile.rs` | files to read, files with a name, files that grow |
 //! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
+//! | `loader_calls.rs` | `dlsym`, `dlvsym`, `dladdr` and `dlerror` on behalf of linked code |
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
@@ -23,7 +24,7 @@
 //! - **O2** *Pointers in calls.* Every pointer that is passed to the C library, the loader or the kernel is valid for what the
 //!   callee does with it, until the call returns, and the callee does not keep it. Text is NUL-terminated.
 //! - **O3** *Loader handles.* A handle of the loader is open as long as its `Library` lives. The `Library` closes it exactly
-//!   once.
+//!   once. Linked code is responsible for handles that it has opened itself.
 //! - **O4** *Handlers.* A handler that the C library keeps is a function with the declared signature. It is in this program,
 //!   or in linked code that stays in memory until the handler is deregistered.
 //! - **O5** *Loaded libraries.* The headers, dynamic section and symbol tables of a library are read only while it is loaded:
@@ -42,6 +43,7 @@ mod dynamic_symbols;
 mod dynlib;
 mod file;
 mod fork;
+mod loader_calls;
 mod named_file;
 mod pages;
 mod process;
@@ -56,6 +58,10 @@ use dynlib::thread_local_address_in;
 pub(crate) use dynlib::{Library, prevent_unload, process_symbol, thread_local_address};
 pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, FileView, at_fork, map_zeroes};
+pub(crate) use loader_calls::{
+    AddressInfo, SEARCH_DEFAULT, SEARCH_NEXT, clear_loader_error, fail_search, is_program_handle, locate_address,
+    process_symbol_version, symbol_in,
+};
 pub(crate) use named_file::NamedFile;
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{

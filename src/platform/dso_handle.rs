@@ -91,7 +91,7 @@ const WANTED: [&str; 10] = [
 ];
 
 /// Finds the externals with these names in one pass.
-fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
+pub(super) fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
     let mut found = [None; N];
     if !names.iter().any(|name| graph.may_have_external(name)) {
         return found;

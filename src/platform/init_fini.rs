@@ -3,9 +3,9 @@
 //! | when | what happens |
 //! |---|---|
 //! | a link is recorded | its initialisers are recorded under its key, and the object is queued |
-//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run by `(priority, object, position)` |
+//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run in the order of `call_order.rs` |
 //! | an initialiser throws or panics | its object fails; the exception continues to the caller of `run_pending` |
-//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse of `(batch, priority, object, position)` |
+//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse order |
 //! | the last `deinitialize` of a dylib | the same, dylib by dylib; then the objects are queued again |
 //! | the program or the process exits | the same; a later removal runs none of them again |
 //! | the key is transferred | the ledger moves the records |
@@ -35,25 +35,26 @@
 //! threads wait only if they need a dylib of that thread. No other lock is held while linked code runs, and the tracker of each
 //! object is pinned meanwhile.
 
-use std::cmp::Reverse;
 use std::fmt;
 
 use rustc_hash::FxHashMap;
 
 use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
-use crate::host::{Executor, HandlerScope, ProcessExitHook};
+use crate::host::{Executor, HandlerScope, ProcessExitHook, ViewScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::link::{FoundExternal, Initializer, InitializerKind, LinkGraph, LinkedObject, PlacedLink};
+use crate::platform::call_order::CallOrder;
 use crate::platform::dependency_order::dependencies_first;
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
 use crate::platform::init_queue::{InitQueue, InitToken, QueuedObject};
+use crate::platform::loader_view::{LoaderServices, ObjectLoader, PendingInitializers};
 use crate::session::{
     ExecutionSession, JitDylib, Ledger, ManagerRank, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch,
     Watched,
 };
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, StaticCell};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and [register](Self::register) it with the session.
 pub struct InitFiniRegistry {
@@ -76,6 +77,9 @@ struct RegistryInner {
     counts: InitCounts,
     /// Whether any dylib was ever counted.
     has_counts: AtomicBool,
+    /// What the objects see through the loader's functions. Empty without a [`Jit`](crate::Jit): then they call the
+    /// loader's own.
+    loader: StaticCell<Arc<LoaderServices>>,
 }
 
 /// The initialisers, finalisers and exit handlers of one object.
@@ -87,6 +91,8 @@ struct ObjectRecord {
     tracker: TrackerWatch,
     initializers: Vec<Initializer>,
     exit_scope: Box<dyn HandlerScope>,
+    /// Open as long as the record lives: until the finalisers have run.
+    _loader_scope: Option<Box<dyn ViewScope>>,
     state: Mutex<InitState>,
 }
 
@@ -111,9 +117,6 @@ enum Phase {
     Finalized,
 }
 
-/// Sort key of a call: batch, priority, object, position.
-type Order = (u64, u32, u64, u32);
-
 impl InitFiniRegistry {
     /// An empty registry.
     #[cfg(feature = "unstable")]
@@ -132,6 +135,7 @@ impl InitFiniRegistry {
             begun: Mutex::new(FxHashMap::default()),
             counts: InitCounts::new(),
             has_counts: AtomicBool::new(false),
+            loader: StaticCell::new(),
         });
         // Weak, because the list of hooks belongs to the process and must not keep the registry alive.
         let weak = Arc::downgrade(inner.inner());
@@ -147,6 +151,11 @@ impl InitFiniRegistry {
     /// tracker, before its stubs and its code are freed. A second call does nothing.
     pub fn register(&self, session: &ExecutionSession) {
         session.register_ranked(ManagerRank::Initializers, self.inner.inner().clone());
+    }
+
+    /// Sets what the objects that are linked from now on see through the loader's functions.
+    pub(crate) fn set_loader_services(&self, services: Arc<LoaderServices>) {
+        self.inner.loader.get_or_init(|| services);
     }
 
     /// Whether any object of the session waits for its initialisers or is being initialised.
@@ -273,7 +282,7 @@ impl<'a> InitGuard<'a> {
     }
 
     /// Begins the objects as one batch. Returns the calls in order, each with the index of its object.
-    fn begin(&self) -> Vec<(Order, usize, ExecutorAddr)> {
+    fn begin(&self) -> Vec<(CallOrder, usize, ExecutorAddr)> {
         let batch = self.inner.next_batch.fetch_add(1, Ordering::Relaxed);
         let mut calls = Vec::new();
         for (index, (record, _)) in self.objects.iter().enumerate() {
@@ -289,11 +298,10 @@ impl<'a> InitGuard<'a> {
             };
             self.inner.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
             let mut own: Vec<_> = record.calls_of(InitializerKind::Init).collect();
-            own.sort_unstable_by_key(|(order, _)| *order);
+            own.sort_unstable_by_key(|(order, _)| order.to_initialize());
             calls.extend(own.into_iter().skip(called_count).map(|(order, initializer)| (order, index, initializer)));
         }
-        // By priority over all objects. A deferred object may be of an earlier batch, so the batch is not compared.
-        calls.sort_unstable_by_key(|((_, priority, sequence, position), ..)| (*priority, *sequence, *position));
+        calls.sort_unstable_by_key(|(order, ..)| order.to_initialize());
         calls
     }
 }
@@ -315,6 +323,20 @@ impl Drop for InitGuard<'_> {
     }
 }
 
+impl PendingInitializers for InitFiniRegistry {
+    fn has_pending(&self) -> bool {
+        InitFiniRegistry::has_pending(self)
+    }
+
+    fn run_pending(&self, dylib: &JitDylib) {
+        InitFiniRegistry::run_pending(self, dylib);
+    }
+
+    fn failures(&self) -> usize {
+        InitFiniRegistry::failures(self)
+    }
+}
+
 impl QueuedObject for Arc<ObjectRecord> {
     fn dylib(&self) -> u64 {
         self.dylib
@@ -322,13 +344,11 @@ impl QueuedObject for Arc<ObjectRecord> {
 }
 
 impl ObjectRecord {
-    /// The initialisers or finalisers of the object, each with its sort key.
-    fn calls_of(&self, kind: InitializerKind) -> impl Iterator<Item = (Order, ExecutorAddr)> {
+    /// The initialisers or finalisers of the object, each with its place in the order.
+    fn calls_of(&self, kind: InitializerKind) -> impl Iterator<Item = (CallOrder, ExecutorAddr)> {
         let batch = self.state.lock().batch;
         let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
-        wanted.map(move |initializer| {
-            ((batch, initializer.priority, self.sequence, initializer.position), initializer.address)
-        })
+        wanted.map(move |function| (CallOrder::new(batch, self.sequence, function), function.address))
     }
 
     fn phase(&self) -> Phase {
@@ -382,18 +402,12 @@ impl RegistryInner {
         let mut count = self.executor.run_exit_handlers(&scopes);
         let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
         let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
-        calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-        let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
-            let [is_plain, is_other_plain] =
-                [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
-            (batch, is_plain) == (other_batch, is_other_plain)
-        };
-        for calls in calls.chunk_by(is_same_group) {
+        calls.sort_unstable_by_key(|(order, _)| order.to_finalize());
+        for calls in calls.chunk_by(|(order, _), (next, _)| order.is_grouped_with(*next)) {
             for (_, finalizer) in calls {
                 self.executor.run_initializer(*finalizer);
             }
-            // Finalisers may have registered exit handlers. In a program or shared object, a finaliser of the compiler runs
-            // those. It is the last finaliser without a priority.
+            // Finalisers may have registered exit handlers.
             count += calls.len() + self.executor.run_exit_handlers(&scopes);
         }
         count
@@ -497,13 +511,16 @@ impl ResourceManager for RegistryInner {
 }
 
 impl LinkPlugin for InitFiniRegistry {
-    /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers.
-    fn join(&self, _origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
+    /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers, and its own functions of the
+    /// loader if it refers to them.
+    fn join(&self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
         let exit_scope = define_dso_handle(graph, &*self.inner.executor);
-        if exit_scope.is_none() && !graph.has_initializers() {
+        let services = self.inner.loader.get();
+        let loader = services.and_then(|services| ObjectLoader::define(graph, origin, services));
+        if exit_scope.is_none() && loader.is_none() && !graph.has_initializers() {
             return Ok(None);
         }
-        Ok(Some(Box::new(InitFiniHooks { inner: self.inner.shard(), exit_scope })))
+        Ok(Some(Box::new(InitFiniHooks { inner: self.inner.shard(), exit_scope, loader })))
     }
 }
 
@@ -511,11 +528,18 @@ struct InitFiniHooks {
     inner: Arc<ArcShard<RegistryInner>>,
     /// `None` if the object has no `__dso_handle`.
     exit_scope: Option<Box<dyn HandlerScope>>,
+    /// `None` if the object refers to no function of the loader.
+    loader: Option<ObjectLoader>,
 }
 
 impl LinkHooks for InitFiniHooks {
+    fn bind(&mut self, link: &PlacedLink, found: &mut [FoundExternal]) -> Result<()> {
+        self.loader.iter().for_each(|loader| loader.bind(link, found));
+        Ok(())
+    }
+
     fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
-        if linked.initializers.is_empty() && self.exit_scope.is_none() {
+        if linked.initializers.is_empty() && self.exit_scope.is_none() && self.loader.is_none() {
             return;
         }
         // Without a claimed symbol no lookup can reach the object, so its initialisers never run.
@@ -534,6 +558,7 @@ impl LinkHooks for InitFiniHooks {
             tracker: origin.tracker(),
             initializers: linked.initializers.clone(),
             exit_scope,
+            _loader_scope: self.loader.map(ObjectLoader::into_scope),
             state: Mutex::new(InitState { phase: Phase::Waiting, batch: 0, called_count: 0 }),
         });
         self.inner.records.record(key, record.clone());

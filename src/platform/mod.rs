@@ -9,8 +9,10 @@
 //! | file | service |
 //! |---|---|
 //! | `init_fini.rs`, `init_queue.rs`, `init_counts.rs` | initialisers and finalisers, their queue, counts per dylib |
+//! | `call_order.rs` | the order of initialisers and finalisers |
 //! | `dependency_order.rs` | the order in which dylibs are initialised |
 //! | `dso_handle.rs` | a `__dso_handle` for each object, so that its exit handlers are its own |
+//! | `loader_view.rs` | what each object finds by `dlsym` and `dladdr` |
 //! | `stubs.rs`, `lazy.rs` | functions whose target can change; functions that are linked at their first call |
 //! | `process_symbols.rs`, `program_symbols.rs`, `static_libraries.rs` | generators of definitions |
 //! | `debugger.rs`, `profiler.rs`, `jit_dump.rs`, `tracing_observer.rs` | gdb and lldb, perf, the `tracing` crate |
@@ -22,6 +24,7 @@
 //!
 //! This room contains no `unsafe` code. It calls linked code only through `host`.
 
+mod call_order;
 mod debugger;
 mod dependency_order;
 mod dso_handle;
@@ -30,6 +33,7 @@ mod init_fini;
 mod init_queue;
 mod jit_dump;
 mod lazy;
+mod loader_view;
 mod process_symbols;
 mod profiler;
 mod program_symbols;
@@ -42,6 +46,7 @@ pub use debugger::Debugger;
 pub(crate) use dependency_order::dependencies_first;
 #[cfg(loom)]
 pub use init_queue::{InitQueue, InitToken, QueuedObject};
+pub(crate) use loader_view::LoaderServices;
 pub use profiler::{Profile, Profiler};
 pub use static_libraries::StaticLibraries;
 pub(crate) use stubs::{StubHandle, redirect as redirect_slot};

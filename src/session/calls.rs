@@ -65,6 +65,11 @@ impl JitDylib {
         self.inner().session.calls.is_enabled()
     }
 
+    /// Whether the dylib holds a version of patched functions. The first dylib of its link order is the patched one.
+    pub(crate) fn is_version(&self) -> bool {
+        self.inner().has_versions.load(Ordering::Relaxed)
+    }
+
     /// Records that a lazy re-export from before the session's first version is about to be bound. Its callers may have
     /// no call entry.
     pub(crate) fn note_late_binding(&self, tracker: TrackerWatch) {

@@ -1,4 +1,5 @@
-//! `.init` and `.fini` fragments are refused by name, because nothing would run them.
+//! `.init` and `.fini` fragments become functions of their object. Those of `crti.o` and `crtn.o` are ignored, and fragments
+//! with a beginning or an end of their own are refused. `tests/platform/init_fragments.rs` has their order.
 
 use crate::support::*;
 
@@ -9,35 +10,39 @@ fn fragment(section: &str, code: &str) -> Option<Vec<u8>> {
     ))
 }
 
-/// Symptom: the program ran without a call of the function that the fragment calls.
 #[test]
-fn a_fragment_is_refused_with_what_to_do_instead() {
-    for (section, attribute) in [(".init", "constructor"), (".fini", "destructor")] {
-        for code in [
-            "call begin",
-            "sub $8, %rsp; call begin",
-            "mov $1, %eax",
-            "sub $8, %rsp; mov begin@GOTPCREL(%rip), %rax; \
-                     test %rax, %rax; je 1f; call *%rax; 1:",
+fn a_fragment_that_brings_its_own_beginning_or_end_is_refused_with_what_to_do_instead() {
+    for (section, function) in [(".init", "_init"), (".fini", "_fini")] {
+        let own = format!(".globl {function}; .hidden {function}; {function}: push %rbp; mov %rsp, %rbp; call test");
+        for (code, cause) in [
+            (own.as_str(), "begins the function itself"),
+            ("nop; leave; ret", "ends with a return"),
+            ("call test; pop %rbp; ret", "ends with a return"),
+            ("call test; add $24, %rsp; ret", "ends with a return"),
         ] {
             let Some(object) = fragment(section, code) else { return };
-            assert_says(&refused(&object, "test"), &["bad.o", &format!("`{section}`"), attribute, "never run"]);
+            assert_says(&refused(&object, "test"), &["bad.o", &format!("`{section}`"), cause, "jittison adds"]);
         }
     }
 }
 
 #[test]
-fn initialize_refuses_a_dylib_whose_object_has_a_fragment() {
+fn a_fragment_that_calls_a_missing_function_fails_with_its_name() {
     let Some(object) = fragment(".init", "call begin") else { return };
-    let jit = new_jit();
-    let _tracker = add(&jit, jit.main_dylib(), "fragment.o", &object);
-    // SAFETY: nothing runs, because the only object is refused.
-    let error = unsafe { jit.initialize(jit.main_dylib()) }.expect_err("the fragment cannot run");
-    assert_says(&error, &["fragment.o", "`.init`"]);
+    assert_says(&refused(&object, "test"), &["`begin`"]);
 }
 
 #[test]
-fn empty_fragments_and_those_of_crt_files_are_accepted() {
+fn fragments_aligned_beyond_the_limit_are_refused() {
+    let source =
+        ".section .init,\"ax\",@progbits,unique,1\nnop\n.section .init,\"ax\",@progbits,unique,2\n.p2align 27\nnop
+        .text\n.globl test\ntest: ret\n.section .note.GNU-stack,\"\",@progbits";
+    let Some(object) = asm(source) else { return };
+    assert_says(&refused(&object, "test"), &["`.init`", "134217728", "padding"]);
+}
+
+#[test]
+fn empty_fragments_and_those_of_crt_files_are_accepted_and_make_no_function() {
     let gmon = "sub $8, %rsp; mov __gmon_start__@GOTPCREL(%rip), %rax; test %rax, %rax; je 1f; call *%rax; 1:
         .weak __gmon_start__";
     for (section, code) in [
@@ -52,6 +57,7 @@ fn empty_fragments_and_those_of_crt_files_are_accepted() {
     ] {
         let Some(object) = fragment(section, code) else { return };
         let (jit, _trackers) = linked(&[&object]);
+        assert_eq!(initialize(&jit, jit.main_dylib()), 0, "{section}: {code}");
         assert_eq!(long(&jit, "test"), 5, "{section}: {code}");
     }
     for file in ["crti.o", "crtn.o", "crt1.o"] {

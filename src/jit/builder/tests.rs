@@ -1,6 +1,6 @@
 //! Tests of the seam to the process: an executor that writes down each call shows what reaches the process, and when.
 
-use std::ffi::{CString, c_int, c_long};
+use std::ffi::{CStr, CString, c_int, c_long};
 use std::path::Path;
 
 use jittison_test_tools::{gcc, own_process};
@@ -10,8 +10,8 @@ use crate::base::{ExecutorAddr, Name, TlsIndex};
 use crate::error::Result;
 use crate::host::{
     CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions, HandlerScope, InProcess,
-    KeepAliveFn, LazyEntries, LazyTarget, NameMapFile, NativeProgram, ProcessExitHook, ProcessSymbol, ProgramSymbol,
-    Stamp, StaticTls, ThreadLocalBlock,
+    KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile, NativeProgram, ProcessExitHook,
+    ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::jit::inner::Jit;
 use crate::jit::program::Program;
@@ -236,6 +236,21 @@ impl Executor for Recorder {
         InProcess.exit_address()
     }
 
+    fn open_loader_scope(&self, view: Arc<dyn LoaderView>) -> Box<dyn ViewScope> {
+        self.0.note("open_loader_scope");
+        Box::new(self.0.handle("drop loader scope", InProcess.open_loader_scope(view)))
+    }
+
+    fn loader_functions(&self) -> [LoaderFunction; 3] {
+        self.0.note("loader_functions");
+        InProcess.loader_functions()
+    }
+
+    fn find_in_process(&self, name: &CStr, version: Option<&CStr>) -> Option<ExecutorAddr> {
+        self.0.note("find_in_process");
+        InProcess.find_in_process(name, version)
+    }
+
     fn register_lazy_targets(&self, targets: Vec<Arc<dyn LazyTarget>>) -> Box<dyn LazyEntries> {
         self.0.note("register_lazy_targets");
         Box::new(self.0.handle("drop lazy entries", InProcess.register_lazy_targets(targets)))
@@ -306,6 +321,12 @@ impl HandlerScope for Noted<Box<dyn HandlerScope>> {
     fn deregister_at_libc(&self) {
         self.log.note("deregister_at_libc");
         self.value.deregister_at_libc();
+    }
+}
+
+impl ViewScope for Noted<Box<dyn ViewScope>> {
+    fn number(&self) -> u64 {
+        self.value.number()
     }
 }
 

@@ -642,8 +642,8 @@ fn role_of(from_name: &[u8]) -> Role {
         return Role::InitFragment;
     }
     match initializers::classify(only_name(from_name)) {
-        Some((kind, priority, direction)) => {
-            Role::Initializers { kind, priority, backward: direction == Direction::Backward }
+        Some((kind, stage, priority, direction)) => {
+            Role::Initializers { kind, stage, priority, backward: direction == Direction::Backward }
         }
         None => Role::Plain,
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
-use crate::session::core::jit_dylib::DylibInner;
+use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::symbols::symbol_table::Found;
 use crate::session::types::ids::DylibId;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
@@ -21,6 +21,11 @@ pub struct SymbolRef {
 }
 
 impl SymbolRef {
+    /// The dylib of the definition.
+    pub(crate) fn dylib(&self) -> JitDylib {
+        JitDylib::from_inner(self.dylib.clone())
+    }
+
     /// Orders definitions by identity: first the dylib, then the entry.
     pub(crate) fn sort_key(&self) -> (DylibId, SymbolId) {
         (self.dylib.id, self.id)

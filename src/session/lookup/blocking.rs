@@ -92,6 +92,16 @@ impl JitDylib {
         wait(&self.inner().session, &[(self.clone(), Visibility::All)], requests, required)
     }
 
+    /// Looks up one name in `order`, whose dylibs are of the session of this one, and waits for it. `None` if it is not found.
+    ///
+    /// # Errors
+    /// As [`ExecutionSession::lookup`](crate::session::ExecutionSession::lookup).
+    pub(crate) fn lookup_optional(&self, order: &[(JitDylib, Visibility)], name: &str) -> Result<Option<LookupResult>> {
+        let requests = [SymbolRequest::weak(name)];
+        let found = wait(&self.inner().session, order, &requests, RequiredState::Ready)?.pop();
+        Ok(found.filter(|found| found.symbol.is_some() || !found.address.is_null()))
+    }
+
     /// The address of one symbol of this dylib, hidden symbols included; waits until the symbol is ready.
     ///
     /// # Errors

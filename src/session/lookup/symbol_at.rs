@@ -29,6 +29,14 @@ impl ExecutionSession {
     }
 }
 
+impl JitDylib {
+    /// As [`ExecutionSession::symbols_at`], for one address in the session of this dylib.
+    pub(crate) fn symbol_at(&self, address: ExecutorAddr) -> Option<SymbolAt> {
+        let dylibs = self.inner().session.dylibs.lock().in_order();
+        find(&dylibs, &[address]).pop().flatten()
+    }
+}
+
 /// For each address, the innermost symbol of `dylibs` that contains it.
 fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
     let mut wanted: Vec<(ExecutorAddr, usize)> = addresses.iter().copied().zip(0..).collect();
