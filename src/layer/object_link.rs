@@ -13,28 +13,27 @@
 //! the addresses before the symbols are ready. Otherwise the addresses are published before the ordinary lookup, because the
 //! externals may refer back to this object.
 
-use std::time::Instant;
-
 use smallvec::SmallVec;
 
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
 use crate::error::{Error, Result};
 use crate::host::Executor;
 use crate::layer::external_lookup::{self, WantedExternal};
+use crate::layer::group_members::GroupMembers;
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
+use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
-use crate::layer::section_bounds::{Registration, SectionBounds};
+use crate::layer::section_bounds::Registration;
+use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
     PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex,
 };
-use crate::memory::MemoryUsage;
 use crate::session::{
-    ClaimedSymbol, Event, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
-    MaterializationWait, NameSink, Observers, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags,
-    SymbolRef,
+    ClaimedSymbol, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
+    MaterializationWait, NameSink, ReadyLookup, RequiredState, ResourceTracker, SymbolFlags, SymbolRef,
 };
 use crate::sync::Arc;
 
@@ -44,6 +43,8 @@ pub(super) struct ObjectUnit {
     pub(super) name: Arc<str>,
     pub(super) object: Object,
     pub(super) symbols: RecycledVec<(Name, SymbolFlags)>,
+    /// See [`MaterializationUnit::group_members`].
+    pub(super) group_members: Box<[(u32, u32)]>,
 }
 
 /// The bytes of an object that is linked later.
@@ -100,6 +101,10 @@ impl MaterializationUnit for ObjectUnit {
         self.object.size_bytes(index)
     }
 
+    fn group_members(&self) -> &[(u32, u32)] {
+        &self.group_members
+    }
+
     fn give_names(&mut self, sink: &mut NameSink<'_>) {
         self.symbols.drain(..).for_each(|(name, _)| sink.push(name));
     }
@@ -114,15 +119,15 @@ impl Object {
     /// Reads the symbols that an object claims: all its definitions except those for which `is_excluded` returns true.
     pub(super) fn read(
         tracker: &ResourceTracker,
-        name: &Arc<str>,
-        section_bounds: &Arc<SectionBounds>,
+        layer: Arc<ArcShard<LayerInner>>,
+        name: Arc<str>,
         bytes: ObjectBuffer,
         is_excluded: impl Fn(&str) -> bool,
-    ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
-        let sequence = tracker.next_object_serial();
+    ) -> Result<ObjectUnit> {
+        let (sequence, mut members) = (tracker.next_object_serial(), GroupMembers::default());
         let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
         let ScannedInterface { has_initializers, named_sections, outline } =
-            ObjectInterface::visit(name, &bytes, |symbol, following| {
+            ObjectInterface::visit(&name, &bytes, |symbol, following| {
                 if is_excluded(symbol.name.as_str()) {
                     is_complete = false;
                     return;
@@ -131,19 +136,22 @@ impl Object {
                     symbols.reserve_exact(following + 1);
                     numbers.reserve_exact(following);
                 }
+                members.add(symbols.len(), &symbol);
                 numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
                 let flags = flags_of(&symbol);
                 symbols.push((symbol.name, flags));
             })?;
         let needs_symbol = has_initializers || symbols.is_empty();
-        symbols.extend(initializer_symbol(name, sequence, needs_symbol));
+        symbols.extend(initializer_symbol(&name, sequence, needs_symbol));
         let section_bounds = match named_sections.is_empty() {
             true => None,
-            false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), name, named_sections)?,
+            false => layer.section_bounds.add(tracker.dylib_handle(), tracker.watch(), &name, named_sections)?,
         };
+        let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
         let claims = ClaimMap { numbers, count, is_complete, sequence, section_bounds };
-        Ok((Object { bytes, outline, claims }, symbols))
+        let object = Object { bytes, outline, claims };
+        Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
 
     /// Size of the claimed symbol at a position, in bytes.
@@ -181,13 +189,14 @@ pub(super) fn link_now(
 ) -> Result<()> {
     let dylib = tracker.dylib_handle();
     let (report, name) = (LinkReport::begin(dylib.observers()), Arc::from(name));
-    let mut symbols = RecycledVec::new();
+    let (mut symbols, mut members) = (RecycledVec::new(), GroupMembers::default());
     let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, following| {
         if symbols.is_empty() {
             symbols.reserve_exact(following + 1);
         }
         let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
         let size = symbol.size;
+        members.add(symbols.len(), &symbol);
         symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
     });
     let (read, has_initializers) =
@@ -197,7 +206,9 @@ pub(super) fn link_now(
     symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
     let claims = ClaimMap { numbers, count, is_complete: true, sequence, section_bounds: None };
-    let mut responsibility = tracker.begin_materializing(name, symbols)?;
+    let index_of = |claimed: &ClaimedSymbol| SymbolIndex(claimed.number.unwrap_or(u32::MAX));
+    let members = members.into_pairs(symbols.iter().map(index_of));
+    let mut responsibility = tracker.begin_materializing(name, symbols, &members)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
     }
@@ -277,30 +288,6 @@ impl ClaimMap {
             SymbolNumbers::InSymbolTable => Some(SymbolIndex(number)),
             SymbolNumbers::Listed(list) => list.get(number as usize).map(|symbol| symbol.index),
         }
-    }
-}
-
-/// A set of symbols of an object: one bit for each.
-struct SymbolSet(SmallVec<[u64; 8]>);
-
-impl SymbolSet {
-    /// An empty set with space for symbols up to `last`.
-    fn up_to(last: Option<SymbolIndex>) -> SymbolSet {
-        // The inline words are enough for most objects.
-        let (mut words, count) = (SmallVec::from([0; 8]), last.map_or(0, |last| last.index() / 64 + 1));
-        if count > words.len() {
-            words.resize(count, 0);
-        }
-        SymbolSet(words)
-    }
-
-    fn insert_all(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
-        let words = &mut self.0[..];
-        symbols.for_each(|symbol| words[symbol.index() / 64] |= 1 << (symbol.index() % 64));
-    }
-
-    fn contains(&self, symbol: SymbolIndex) -> bool {
-        self.0.get(symbol.index() / 64).is_some_and(|word| word >> (symbol.index() % 64) & 1 == 1)
     }
 }
 
@@ -442,53 +429,6 @@ impl PendingLink {
             report.deliver(responsibility, key);
         }
         Ok(names)
-    }
-}
-
-/// Collects what observers get to know about a link. Exists only if there are observers.
-struct LinkReport {
-    started: Instant,
-    relocations: usize,
-    definitions: usize,
-    externals: usize,
-    usage: MemoryUsage,
-}
-
-impl LinkReport {
-    /// Starts the clock. `None` without observers.
-    fn begin(observers: &Observers) -> Option<Box<LinkReport>> {
-        observers.is_active().then(LinkReport::new)
-    }
-
-    #[cold]
-    fn new() -> Box<LinkReport> {
-        let (started, usage) = (Instant::now(), MemoryUsage::default());
-        Box::new(LinkReport { started, relocations: 0, definitions: 0, externals: 0, usage })
-    }
-
-    #[cold]
-    fn count(&mut self, placed: &PlacedLink) {
-        let graph = placed.graph();
-        let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_synthetic());
-        self.relocations = own.map(|(id, _)| graph.edges(id).len()).sum();
-        self.definitions = placed.definitions().count();
-        self.externals = placed.external_names().count();
-    }
-
-    #[cold]
-    fn deliver(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
-        let LinkReport { started, relocations, definitions, externals, usage } = self;
-        responsibility.observers().deliver(&Event::Linked {
-            dylib: responsibility.dylib_handle(),
-            key,
-            object: responsibility.unit_name(),
-            bytes: [usage.code, usage.read_only, usage.data],
-            reserved: usage.reserved,
-            relocations: *relocations,
-            definitions: *definitions,
-            externals: *externals,
-            elapsed: started.elapsed(),
-        });
     }
 }
 

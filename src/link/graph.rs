@@ -202,7 +202,7 @@ pub enum Definition {
     Nowhere,
 }
 
-/// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as weak.
+/// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as global.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Local,

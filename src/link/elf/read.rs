@@ -587,7 +587,6 @@ static BINDINGS: [Binding; 16] = {
     let mut bindings = [Binding::Global; 16];
     bindings[st::BIND_LOCAL as usize] = Binding::Local;
     bindings[st::BIND_WEAK as usize] = Binding::Weak;
-    bindings[st::BIND_GNU_UNIQUE as usize] = Binding::Weak;
     bindings
 };
 
