@@ -7,11 +7,16 @@
 
 /// Whether a native linker defines this name for an entire program.
 pub(crate) fn is_linker_defined(name: &[u8]) -> bool {
-    LINKER_DEFINED.iter().any(|defined| defined.as_bytes() == name)
+    let is_meant = |defined: &str| match defined.as_bytes() {
+        prefix @ [.., b'.'] => name.starts_with(prefix),
+        defined => defined == name,
+    };
+    LINKER_DEFINED.iter().any(|defined| is_meant(defined))
 }
 
-/// The names that any of the usual linkers defines. Few other names begin with the same four bytes, so a prefix filter works.
-pub(crate) const LINKER_DEFINED: [&str; 18] = [
+/// The names that any of the usual linkers defines, and beginnings of such names, which end with a dot: GNU ld defines the
+/// address and the size of each section. Few other names begin with the same four bytes, so a prefix filter works.
+pub(crate) const LINKER_DEFINED: [&str; 20] = [
     "_end",
     "end",
     "_etext",
@@ -30,4 +35,6 @@ pub(crate) const LINKER_DEFINED: [&str; 18] = [
     "__fini_array_end",
     "__preinit_array_start",
     "__preinit_array_end",
+    ".startof.",
+    ".sizeof.",
 ];

@@ -333,7 +333,9 @@ impl PendingLink {
     /// Returns the externals if all of them are resolved already. If not, or if there are observers, this publishes the
     /// addresses of the claimed symbols, because externals may refer back to this object.
     fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
-        let found = {
+        let found = if self.placed.needs_sizes() {
+            None // only the full lookup leads to the sizes
+        } else {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
             let found = responsibility.try_lookup(&names, RequiredState::Resolved);
             // Only the full lookup knows which other dylibs may define a hidden external.
@@ -386,11 +388,14 @@ impl PendingLink {
 
     /// Finishes the link with the results of a lookup. Returns the dependencies for its emission.
     fn finish_found(
-        self,
+        mut self,
         layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         found: Vec<LookupResult>,
     ) -> Result<Vec<SymbolRef>> {
+        for position in self.placed.sized_externals() {
+            self.placed.set_external_size(position, found.get(position).and_then(known_size))?;
+        }
         let found_symbols = found.iter().map(|result| (result.address, result.flags));
         let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
         self.finish(layer, responsibility, externals)?;
@@ -449,6 +454,14 @@ fn found_externals(
         thread_local: None,
     };
     found.map(plain).collect()
+}
+
+/// The size of what a lookup found. A weak external that nothing defines has none, so it is zero, as with native linkers.
+fn known_size(found: &LookupResult) -> Option<u64> {
+    match &found.symbol {
+        Some(symbol) => Some(symbol.size()).filter(|size| *size > 0),
+        None => (found.address.is_null() && found.flags == SymbolFlags::NONE).then_some(0),
+    }
 }
 
 fn found_external(

@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
 pub use crate::link::edge::{Edge, SymbolIndex};
+use crate::link::initializers::Rank;
 use crate::link::prefix_filter::PrefixFilter;
 use crate::link::thread_local_plan::ThreadLocalPlace;
 use crate::link::use_recorder::{ReferrerBit, UseRecorder};
@@ -63,6 +64,8 @@ pub struct LinkGraph {
     /// Symbols of type `STT_GNU_IFUNC`, whose definition is a resolver. `indirect.rs` gives them stubs and clears the
     /// list.
     pub(crate) indirect: Vec<SymbolIndex>,
+    /// Externals whose sizes the link needs, ascending.
+    pub(crate) sized_externals: Vec<SymbolIndex>,
     /// Common symbols that another definition replaces, each with the alignment in bytes that the object needs.
     pub(crate) lost_commons: Vec<(SymbolIndex, u64)>,
     /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
@@ -170,7 +173,7 @@ pub(crate) enum Role {
     /// A list of function addresses.
     Initializers {
         kind: super::InitializerKind,
-        priority: u32,
+        rank: Rank,
         /// Whether the functions are called from the end of the list to its beginning.
         backward: bool,
     },
@@ -270,7 +273,7 @@ impl Block {
     /// (gABI, "Initialization and Termination Functions"). A lower priority is initialised earlier.
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
-            Role::Initializers { kind, priority, .. } => Some((kind, priority)),
+            Role::Initializers { kind, rank, .. } => Some((kind, rank.priority())),
             Role::Plain | Role::EhFrame | Role::ThreadLocal | Role::InitFragment => None,
         }
     }
@@ -305,6 +308,7 @@ impl LinkGraph {
             synthetic,
             group_signatures,
             indirect,
+            sized_externals,
             lost_commons,
             first_global,
             own_symbol_count,
@@ -324,7 +328,7 @@ impl LinkGraph {
         group_signatures.reset();
         // Few objects use these; their buffers are freed.
         (*special, *synthetic) = (SmallVec::new(), SyntheticData::default());
-        (*indirect, *lost_commons) = (Vec::new(), Vec::new());
+        (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *requested_bounds) = (false, Vec::new());

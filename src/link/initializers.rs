@@ -2,13 +2,13 @@
 //!
 //! | section | order of calls | `N` |
 //! |---|---|---|
-//! | `.preinit_array` | forward, before all others | no suffix: priority 0 |
+//! | `.preinit_array` | forward, before all others | no suffix: rank 0 |
 //! | `.init_array[.N]` (gABI, "Initialization and Termination Functions") | forward | priority, lower first; 65536 without a suffix |
 //! | `.fini_array[.N]` (same) | backward | priority, higher first; 65536 without a suffix |
 //! | `.ctors[.N]` (older compilers) | backward | 65535 − priority; 65536 without a suffix |
 //! | `.dtors[.N]` (older compilers) | forward | 65535 − priority; 65536 without a suffix |
 //!
-//! [`classify`] maps all of them to one order. The registry only sorts by `(priority, object, position)`: forward to
+//! [`classify`] maps all of them to one order, of ranks. The registry only sorts by `(rank, object, position)`: forward to
 //! initialise, backward to finalise. As with native linkers, a list without a suffix comes after all lists with one; a suffix
 //! that is no number has no effect, as with lld.
 
@@ -31,6 +31,8 @@ pub struct Initializer {
     /// The priority: 0 to 65535, or [`DEFAULT_PRIORITY`](Self::DEFAULT_PRIORITY). A lower one is initialised earlier and
     /// finalised later.
     pub priority: u32,
+    /// Whether the function is of `.preinit_array`. It is called before those of all priorities, and has the priority 0.
+    pub is_preinit: bool,
     /// The order among the functions of one object and one priority.
     pub position: u32,
     /// The address of the function.
@@ -40,6 +42,31 @@ pub struct Initializer {
 impl Initializer {
     /// The priority of a function without an explicit one. It is initialised last and finalised first.
     pub const DEFAULT_PRIORITY: u32 = MAX_PRIORITY + 1;
+
+    /// The rank of the function among all objects.
+    pub(crate) fn rank(&self) -> Rank {
+        if self.is_preinit { Rank::PREINIT } else { Rank::of_priority(self.priority) }
+    }
+}
+
+/// When a list of initialisers is called: a lower rank is initialised earlier and finalised later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank(u32);
+
+impl Rank {
+    /// `.preinit_array`.
+    pub(crate) const PREINIT: Rank = Rank(0);
+    /// A list without a number.
+    pub(crate) const DEFAULT: Rank = Rank::of_priority(Initializer::DEFAULT_PRIORITY);
+
+    const fn of_priority(priority: u32) -> Rank {
+        Rank(priority + 1)
+    }
+
+    /// The priority: zero for `.preinit_array`.
+    pub(crate) fn priority(self) -> u32 {
+        self.0.saturating_sub(1)
+    }
 }
 
 /// Whether [`classify`] may accept this section name. A cheap test of the first bytes: if it returns false, `classify`
@@ -51,8 +78,8 @@ pub(crate) fn may_list(section: &[u8]) -> bool {
     )
 }
 
-/// The kind, priority and direction of a section's list, by the section's name. `None` if the section is no such list.
-pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Direction)> {
+/// The kind, rank and direction of a section's list, by the section's name. `None` if the section is no such list.
+pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, Rank, Direction)> {
     if !may_list(section) {
         return None;
     }
@@ -63,7 +90,7 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
         (b".dtors", InitializerKind::Fini, Direction::Backward),
     ];
     if section == b".preinit_array" {
-        return Some((InitializerKind::Init, 0, Direction::Forward)); // before all others of its object
+        return Some((InitializerKind::Init, Rank::PREINIT, Direction::Forward));
     }
     for (name, kind, direction) in lists {
         let Some(suffix) = section.strip_prefix(name) else { continue };
@@ -77,7 +104,7 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
             (Some(number), Direction::Forward) => number.min(MAX_PRIORITY),
             (Some(number), Direction::Backward) => MAX_PRIORITY.saturating_sub(number),
         };
-        return Some((kind, priority, direction));
+        return Some((kind, Rank::of_priority(priority), direction));
     }
     None
 }
@@ -100,16 +127,18 @@ mod tests {
     fn old_and_new_lists_map_to_one_order() {
         use Direction::*;
         use InitializerKind::*;
-        assert_eq!(classify(b".init_array"), Some((Init, 65536, Forward)));
-        assert_eq!(classify(b".init_array.65535"), Some((Init, 65535, Forward)));
-        assert_eq!(classify(b".init_array.00101"), Some((Init, 101, Forward)));
-        assert_eq!(classify(b".ctors.65434"), Some((Init, 101, Backward)));
-        assert_eq!(classify(b".dtors"), Some((Fini, 65536, Backward)));
-        assert_eq!(classify(b".fini_array.7"), Some((Fini, 7, Forward)));
+        assert_eq!(classify(b".init_array"), Some((Init, Rank::DEFAULT, Forward)));
+        assert_eq!(classify(b".init_array.65535"), Some((Init, Rank::of_priority(65535), Forward)));
+        assert_eq!(classify(b".init_array.00101"), Some((Init, Rank::of_priority(101), Forward)));
+        assert_eq!(classify(b".ctors.65434"), Some((Init, Rank::of_priority(101), Backward)));
+        assert_eq!(classify(b".dtors"), Some((Fini, Rank::DEFAULT, Backward)));
+        assert_eq!(classify(b".fini_array.7"), Some((Fini, Rank::of_priority(7), Forward)));
         assert_eq!(classify(b".init_arrays"), None);
+        assert_eq!(classify(b".preinit_array"), Some((Init, Rank::PREINIT, Forward)));
+        assert!(Rank::PREINIT < Rank::of_priority(0));
         assert_eq!(
             classify(b".init_array.x"),
-            Some((Init, 65536, Forward)),
+            Some((Init, Rank::DEFAULT, Forward)),
             "a suffix that is no number has no effect"
         );
     }

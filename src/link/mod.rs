@@ -94,6 +94,7 @@ pub use fixed_link::FixedLink;
 pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
+pub(crate) use initializers::Rank;
 pub use initializers::{Initializer, InitializerKind};
 #[cfg(feature = "unstable")]
 pub use large_sections::LARGE_SECTION_MIN;

@@ -34,7 +34,7 @@ use crate::link::frames;
 use crate::link::graph::{Binding, Block, BlockAddresses, BlockId, Definition, LinkGraph, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::init_fragments;
-use crate::link::initializers::Initializer;
+use crate::link::initializers::{Initializer, Rank};
 use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
 use crate::link::prune;
@@ -176,7 +176,7 @@ impl ReadLink {
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
         symbol_uses.collect(graph);
-        sizes::check(graph, symbol_uses.kinds)?;
+        sizes::find(graph, symbol_uses.kinds);
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;
@@ -381,6 +381,32 @@ impl PlacedLink {
         self.link.externals.iter().map(|external| external.is_hidden)
     }
 
+    /// Whether the link needs the size of an external.
+    pub(crate) fn needs_sizes(&self) -> bool {
+        !self.link.graph.sized_externals.is_empty()
+    }
+
+    /// The positions of the externals whose sizes the link needs, among [`externals`](Self::externals).
+    pub(crate) fn sized_externals(&self) -> Vec<usize> {
+        let Link { graph, externals, .. } = &*self.link;
+        if graph.sized_externals.is_empty() {
+            return Vec::new();
+        }
+        let is_sized = |external: &UsedExternal| graph.sized_externals.binary_search(&external.symbol).is_ok();
+        externals.iter().enumerate().filter(|(_, external)| is_sized(external)).map(|(position, _)| position).collect()
+    }
+
+    /// Sets the size in bytes of the external at a position. `None` if its definition has no known size.
+    ///
+    /// # Errors
+    /// [`LinkFault::Unsupported`] without a size.
+    pub(crate) fn set_external_size(&mut self, position: usize, size: Option<u64>) -> Result<()> {
+        let Link { graph, externals, .. } = &mut *self.link;
+        let Some(UsedExternal { symbol, .. }) = externals.get(position).copied() else { return Ok(()) };
+        graph.symbols[symbol.index()].size = size.ok_or_else(|| sizes::unknown_size(graph, symbol))?;
+        Ok(())
+    }
+
     /// Writes all bytes, applies all edges, and seals the memory.
     ///
     /// `found` has one element per external, in the order of [`externals`](Self::externals). `image` is the image of
@@ -493,7 +519,7 @@ impl Link {
                     frames::find_frames(bytes_of(block, memory), address, &mut frames)
                         .map_err(|error| self.graph.fault(LinkFault::Malformed(format!(".eh_frame: {error}"))))?;
                 }
-                Role::Initializers { kind, priority, backward } => {
+                Role::Initializers { kind, rank, backward } => {
                     let words = bytes_of(block, memory).chunks_exact(8);
                     let mut functions: Vec<u64> =
                         words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
@@ -502,11 +528,11 @@ impl Link {
                     }
                     // Old toolchains write 0 and -1 as markers.
                     for address in functions.into_iter().filter(|address| !matches!(*address, 0 | u64::MAX)) {
-                        let position = initializers.len() as u32;
                         initializers.push(Initializer {
                             kind,
-                            priority,
-                            position,
+                            priority: rank.priority(),
+                            is_preinit: rank == Rank::PREINIT,
+                            position: initializers.len() as u32,
                             address: ExecutorAddr::new(address),
                         });
                     }

@@ -3,9 +3,9 @@
 //! | when | what happens |
 //! |---|---|
 //! | a link is recorded | its initialisers are recorded under its key, and the object is queued |
-//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run by `(priority, object, position)` |
+//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run by `(rank, object, position)` |
 //! | an initialiser throws or panics | its object fails; the exception continues to the caller of `run_pending` |
-//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse of `(batch, priority, object, position)` |
+//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse of `(batch, rank, object, position)` |
 //! | the last `deinitialize` of a dylib | the same, dylib by dylib; then the objects are queued again |
 //! | the program or the process exits | the same; a later removal runs none of them again |
 //! | the key is transferred | the ledger moves the records |
@@ -44,7 +44,7 @@ use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
 use crate::host::{Executor, HandlerScope, ProcessExitHook};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject, Rank};
 use crate::platform::dependency_order::dependencies_first;
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
@@ -111,8 +111,8 @@ enum Phase {
     Finalized,
 }
 
-/// Sort key of a call: batch, priority, object, position.
-type Order = (u64, u32, u64, u32);
+/// Sort key of a call: batch, rank, object, position.
+type Order = (u64, Rank, u64, u32);
 
 impl InitFiniRegistry {
     /// An empty registry.
@@ -292,8 +292,8 @@ impl<'a> InitGuard<'a> {
             own.sort_unstable_by_key(|(order, _)| *order);
             calls.extend(own.into_iter().skip(called_count).map(|(order, initializer)| (order, index, initializer)));
         }
-        // By priority over all objects. A deferred object may be of an earlier batch, so the batch is not compared.
-        calls.sort_unstable_by_key(|((_, priority, sequence, position), ..)| (*priority, *sequence, *position));
+        // By rank over all objects. A deferred object may be of an earlier batch, so the batch is not compared.
+        calls.sort_unstable_by_key(|((_, rank, sequence, position), ..)| (*rank, *sequence, *position));
         calls
     }
 }
@@ -327,7 +327,7 @@ impl ObjectRecord {
         let batch = self.state.lock().batch;
         let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
         wanted.map(move |initializer| {
-            ((batch, initializer.priority, self.sequence, initializer.position), initializer.address)
+            ((batch, initializer.rank(), self.sequence, initializer.position), initializer.address)
         })
     }
 
@@ -383,9 +383,8 @@ impl RegistryInner {
         let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
         let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
         calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-        let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
-            let [is_plain, is_other_plain] =
-                [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
+        let is_same_group = |((batch, rank, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
+            let [is_plain, is_other_plain] = [*rank, *other].map(|rank| rank == Rank::DEFAULT);
             (batch, is_plain) == (other_batch, is_other_plain)
         };
         for calls in calls.chunk_by(is_same_group) {

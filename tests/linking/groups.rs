@@ -96,6 +96,20 @@ fn a_unique_definition_is_as_strong_as_a_global_one() {
     assert!(matches!(error.kind(), ErrorKind::DuplicateDefinition { .. }), "{error}");
 }
 
+#[test]
+fn a_group_is_left_out_if_code_has_a_weak_definition_of_its_name() {
+    let (Some(weak), Some(group)) = (
+        with_object(".data\n.weak object", "first", 1),
+        with_object(&format!("{GROUP}\n.globl object"), "second", 2).map(unique_binding),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&weak]);
+    assert_eq!(long(&jit, "first"), 1);
+    let _group = add(&jit, jit.main_dylib(), "second.o", &group);
+    assert_eq!((long(&jit, "first"), long(&jit, "second")), (1, 1));
+}
+
 /// The object with `STB_GNU_UNIQUE` for the symbol `object`.
 fn unique_binding(object: Vec<u8>) -> Vec<u8> {
     let mut elf = Elf(object);

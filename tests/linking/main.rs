@@ -10,6 +10,7 @@ mod bad_archives;
 mod bad_input;
 mod bounds;
 mod calls;
+mod compact_relocations;
 mod crafted;
 mod data;
 mod debug_info_size;

@@ -45,6 +45,8 @@ pub struct InterfaceSymbol {
     pub is_exported: bool,
     /// Whether it is a function (`STT_FUNC`, `STT_GNU_IFUNC`).
     pub is_callable: bool,
+    /// Whether it has no type (`STT_NOTYPE`), as a function of an assembler may have none.
+    pub is_untyped: bool,
     /// Whether every thread has its own copy (`STT_TLS`).
     pub is_thread_local: bool,
     /// Whether it is a fixed value (`SHN_ABS`).
@@ -102,7 +104,7 @@ pub(super) fn visit_definitions(
 ) -> Result<(), Error> {
     let mut defined = SmallVec::new();
     let mut grouped = Vec::new();
-    definitions(object, &mut defined, &mut grouped)?;
+    let has_default_versions = definitions(object, &mut defined, &mut grouped)?;
     let groups = Groups::read(object, grouped)?;
     let mut text = SharedText::of(object, &defined);
     for (number, (name, index, symbol)) in defined.iter().enumerate() {
@@ -112,6 +114,25 @@ pub(super) fn visit_definitions(
     }
     for group in &groups.unnamed {
         visit(group_symbol(group), 1);
+    }
+    if has_default_versions {
+        visit_versions(object, &defined, visit)?;
+    }
+    Ok(())
+}
+
+/// Passes `name@VERSION` to `visit` for each definition `name@@VERSION`. References may name that version.
+#[cold]
+fn visit_versions(
+    object: &ElfObject<'_>,
+    defined: &[Defined<'_>],
+    visit: &mut impl FnMut(InterfaceSymbol, usize),
+) -> Result<(), Error> {
+    for (_, index, symbol) in defined {
+        if let Some((name, version)) = object.symbol_name(symbol)?.split_once("@@") {
+            let name = Name::from(format!("{name}@{version}"));
+            visit(interface_symbol(name, *index, symbol), 1);
+        }
     }
     Ok(())
 }
@@ -178,12 +199,13 @@ impl SharedText {
 }
 
 /// Collects the global definitions in `defined`, and those of them that are in section groups in `grouped`. An
-/// out-parameter, because the vector is too large to move.
+/// out-parameter, because the vector is too large to move. Returns whether some definition is of a default version.
 fn definitions<'a>(
     object: &ElfObject<'a>,
     defined: &mut SmallVec<[Defined<'a>; 16]>,
     grouped: &mut Vec<SymbolIndex>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
+    let mut has_default_versions = false;
     let symbols = object.symbols.all;
     // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
@@ -199,7 +221,7 @@ fn definitions<'a>(
             Some(name) => name,
             None => object.symbol_name(symbol)?.as_bytes(),
         };
-        let name = if may_have_versions { without_default_version(name) } else { name };
+        let name = if may_have_versions { without_default_version(name, &mut has_default_versions) } else { name };
         if name.is_empty() {
             return Err(object.malformed("a global symbol without a name"));
         }
@@ -227,7 +249,7 @@ fn definitions<'a>(
         }
         defined.push((name, index, symbol));
     }
-    Ok(())
+    Ok(has_default_versions)
 }
 
 /// The section of a definition, as far as the interface depends on it.
@@ -250,10 +272,12 @@ fn place_of(object: &ElfObject<'_>, symbol: &ElfSymbol, index: SymbolIndex) -> P
 }
 
 /// The name that references without a version have for a symbol of the default version: `name` for `name@@VERSION`
-/// (`.symver`). Any other name stays as it is.
+/// (`.symver`). Sets `is_found` for such a name. Any other name stays as it is.
 #[cold]
-fn without_default_version(name: &[u8]) -> &[u8] {
-    name.windows(2).position(|pair| pair == b"@@").map_or(name, |end| &name[..end])
+fn without_default_version<'a>(name: &'a [u8], is_found: &mut bool) -> &'a [u8] {
+    let Some(end) = name.windows(2).position(|pair| pair == b"@@") else { return name };
+    *is_found = true;
+    &name[..end]
 }
 
 fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {
@@ -264,6 +288,7 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
         is_weak: symbol.st_bind().0 == st::BIND_WEAK || section == shn::COMMON,
         is_exported: !matches!(symbol.st_visibility().0, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
         is_callable: matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
+        is_untyped: kind == st::TYPE_NOTYPE,
         is_thread_local: kind == st::TYPE_TLS,
         is_absolute: section == shn::ABS,
         is_comdat: false,
@@ -283,6 +308,7 @@ fn group_symbol(group: &UnnamedGroup<'_>) -> InterfaceSymbol {
         is_weak: true,
         is_exported: false,
         is_callable: false,
+        is_untyped: false,
         is_thread_local: false,
         is_absolute: false,
         is_comdat: true,

@@ -237,7 +237,7 @@ impl<'data> Reader<'_, 'data> {
             _ if object.arch.is_unwind_section(kind) => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
             sht::NOTE => return Ok(self.notes(section)),
-            sht::RELA | sht::REL | sht::GROUP => return Ok(None),
+            sht::RELA | sht::REL | sht::CREL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }
         let (size, align) = (section.sh_size(LE), section.sh_addralign(LE).max(1));
@@ -443,9 +443,12 @@ impl<'data> Reader<'_, 'data> {
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
         }
         if value > block.size {
-            let size = block.size;
-            return Err(object
-                .malformed(format!("symbol `{}` is at {value:#x}, past the end ({size:#x}) of its section", name())));
+            // A native linker gives it an address outside. Here nothing of the object is there.
+            let (size, section) = (block.size, self.graph.text_of(object.bytes, &block.name));
+            let what = format!(
+                "symbol outside of its section, which has {size:#x} bytes: refer to a symbol inside, with an addend"
+            );
+            return Err(object.unsupported(&what, section, value, name()));
         }
         Ok(Definition::Block(id, value))
     }
@@ -641,9 +644,7 @@ fn role_of(from_name: &[u8]) -> Role {
         return Role::InitFragment;
     }
     match initializers::classify(only_name(from_name)) {
-        Some((kind, priority, direction)) => {
-            Role::Initializers { kind, priority, backward: direction == Direction::Backward }
-        }
+        Some((kind, rank, direction)) => Role::Initializers { kind, rank, backward: direction == Direction::Backward },
         None => Role::Plain,
     }
 }

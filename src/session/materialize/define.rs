@@ -392,6 +392,10 @@ impl SymbolResolution {
             }
             _ if new.flags.is_weak() => SymbolResolution::KeepExisting,
             _ if existing.flags.is_weak() && is_untouched => SymbolResolution::ReplaceExisting,
+            // Code has the weak definition. A group may be left out, because every object that needs it has a copy.
+            (false, _) if existing.flags.is_weak() && new.flags.contains(SymbolFlags::COMDAT) => {
+                SymbolResolution::KeepExisting
+            }
             _ => SymbolResolution::Duplicate,
         }
     }
