@@ -7,7 +7,11 @@
 
 /// Whether a native linker defines this name for an entire program.
 pub(crate) fn is_linker_defined(name: &[u8]) -> bool {
-    LINKER_DEFINED.iter().any(|defined| defined.as_bytes() == name)
+    let is_meant = |defined: &str| match defined.as_bytes() {
+        prefix @ [.., b'.'] => name.starts_with(prefix),
+        defined => defined == name,
+    };
+    LINKER_DEFINED.iter().any(|defined| is_meant(defined))
 }
 
 /// What an error about missing symbols adds for those that a native linker would have made.
@@ -44,13 +48,16 @@ fn linker_defined_meaning(name: &str) -> Option<&'static str> {
         }
         "_init" | "_fini" => "its initialiser or finaliser of old; a session runs those of each object itself",
         "_start" => "its entry; a session has none",
+        _ if name.starts_with(".startof.") || name.starts_with(".sizeof.") => {
+            "the address or the size of a section; use `__start_NAME` and `__stop_NAME`"
+        }
         _ => return None,
     })
 }
 
-/// The names that any of the usual linkers and start-up files defines. Few other names begin with the same four bytes, so a
-/// prefix filter works.
-pub(crate) const LINKER_DEFINED: [&str; 21] = [
+/// The names that any of the usual linkers and start-up files defines, and beginnings of such names, which end with a dot: GNU ld
+/// defines the address and the size of each section. Few other names begin with the same four bytes, so a prefix filter works.
+pub(crate) const LINKER_DEFINED: [&str; 23] = [
     "_end",
     "end",
     "_etext",
@@ -72,6 +79,8 @@ pub(crate) const LINKER_DEFINED: [&str; 21] = [
     "_init",
     "_fini",
     "_start",
+    ".startof.",
+    ".sizeof.",
 ];
 
 #[cfg(test)]

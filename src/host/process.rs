@@ -53,8 +53,12 @@ pub(crate) enum ProcessSymbol {
     TlsIndex(TlsIndex),
 }
 
-/// Finds a symbol that the program or one of its loaded libraries exports.
+/// Finds a symbol that the program or one of its loaded libraries exports. `name@VERSION` is that version of the symbol.
 pub(super) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
+    let (name, version) = match name.split_once('@') {
+        Some((name, version)) => (name, Some(CString::new(version.trim_start_matches('@')).ok()?)),
+        None => (name, None),
+    };
     let c_name = CString::new(name).ok()?;
     // `dlsym` would give the address in the calling thread. The loader would also allocate the library's TLS block then, and
     // the variable could not get a static offset any more.
@@ -63,7 +67,10 @@ pub(super) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     {
         return Some(ProcessSymbol::TlsIndex(variable));
     }
-    let address = os::process_symbol(&c_name)?;
+    let address = match version {
+        Some(version) => os::process_symbol_of_version(&c_name, &version)?,
+        None => os::process_symbol(&c_name)?,
+    };
     match os::symbol_kind(name, address) {
         SymbolKind::Function => Some(ProcessSymbol::Function(ExecutorAddr::new(address))),
         SymbolKind::Data => Some(ProcessSymbol::Data(ExecutorAddr::new(address))),

@@ -15,7 +15,7 @@
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type |
 //! | `object_link.rs` | the link of one object, step by step |
 //! | `external_lookup.rs` | the lookup of what the object refers to |
-//! | `symbol_set.rs` | which symbols of an object a link claims |
+//! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
@@ -29,6 +29,7 @@
 //! This module runs no code and does not know the services that plug into it.
 
 mod external_lookup;
+mod group_members;
 mod hooks;
 mod layer_inner;
 mod link_report;

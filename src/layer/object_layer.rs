@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::host::{Executor, InProcess};
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::memory_ledger::MemoryLedger;
-use crate::layer::object_link::{Object, ObjectUnit, link_graph_now, link_now};
+use crate::layer::object_link::{Object, link_graph_now, link_now};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
@@ -123,13 +123,13 @@ impl ObjectLinkingLayer {
         is_excluded: impl Fn(&str) -> bool,
     ) -> Result<()> {
         self.inner.sessions.check(tracker.dylib_handle())?;
-        let name = Arc::from(name);
-        let read = Object::read(tracker, &name, &self.inner.section_bounds, bytes, is_excluded);
-        let (object, symbols) = read.inspect_err(|error| {
+        let name: Arc<str> = Arc::from(name);
+        let read = Object::read(tracker, self.inner.shard(), Arc::clone(&name), bytes, is_excluded);
+        let unit = read.inspect_err(|error| {
             let dylib = tracker.dylib_handle();
             dylib.observers().deliver_refused(dylib.inner(), &name, error);
         })?;
-        tracker.define_with_absolute(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
+        tracker.define_with_absolute(unit)
     }
 
     /// Adds an object under a tracker and links it at once, on the calling thread. When this returns, all its definitions are
@@ -150,9 +150,7 @@ impl ObjectLinkingLayer {
     /// As [`add`](Self::add).
     pub fn add_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
         self.inner.sessions.check(tracker.dylib_handle())?;
-        let name = graph.name.clone();
-        let (object, symbols) = Object::of_graph(tracker, &self.inner.section_bounds, graph)?;
-        tracker.define_with_absolute(ObjectUnit { layer: self.inner.shard(), name, object, symbols })
+        tracker.define_with_absolute(Object::of_graph(tracker, self.inner.shard(), graph)?)
     }
 
     /// Adds a graph under a tracker and links it at once, as [`link`](Self::link) does with an object.

@@ -19,11 +19,12 @@ use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsInde
 use crate::error::{Error, Result};
 use crate::host::Executor;
 use crate::layer::external_lookup::{self, WantedExternal};
+use crate::layer::group_members::GroupMembers;
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
-use crate::layer::section_bounds::{AddedObject, SectionBounds};
+use crate::layer::section_bounds::AddedObject;
 use crate::layer::section_claimant::{LinkingObject, PartDependency, SectionLink};
 use crate::layer::section_table::Registration;
 use crate::layer::section_use::UnlinkedInput;
@@ -45,6 +46,8 @@ pub(super) struct ObjectUnit {
     pub(super) name: Arc<str>,
     pub(super) object: Object,
     pub(super) symbols: RecycledVec<(Name, SymbolFlags)>,
+    /// See [`MaterializationUnit::group_members`].
+    pub(super) group_members: Box<[(u32, u32)]>,
 }
 
 /// An object that is linked later.
@@ -118,6 +121,10 @@ impl MaterializationUnit for ObjectUnit {
         self.object.size_bytes(index)
     }
 
+    fn group_members(&self) -> &[(u32, u32)] {
+        &self.group_members
+    }
+
     fn give_names(&mut self, sink: &mut NameSink<'_>) {
         self.symbols.drain(..).for_each(|(name, _)| sink.push(name));
     }
@@ -132,15 +139,15 @@ impl Object {
     /// Reads the symbols that an object claims: all its definitions except those for which `is_excluded` returns true.
     pub(super) fn read(
         tracker: &ResourceTracker,
-        name: &Arc<str>,
-        section_bounds: &SectionBounds,
+        layer: Arc<ArcShard<LayerInner>>,
+        name: Arc<str>,
         bytes: ObjectBuffer,
         is_excluded: impl Fn(&str) -> bool,
-    ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
-        let sequence = tracker.next_object_serial();
+    ) -> Result<ObjectUnit> {
+        let (sequence, mut members) = (tracker.next_object_serial(), GroupMembers::default());
         let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
         let ScannedInterface { has_initializers, named_sections, outline } =
-            ObjectInterface::visit(name, &bytes, |symbol, following| {
+            ObjectInterface::visit(&name, &bytes, |symbol, following| {
                 if is_excluded(symbol.name.as_str()) {
                     is_complete = false;
                     return;
@@ -149,60 +156,66 @@ impl Object {
                     symbols.reserve_exact(following + 1);
                     numbers.reserve_exact(following);
                 }
+                members.add(symbols.len(), &symbol);
                 numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
                 let flags = flags_of(&symbol);
                 symbols.push((symbol.name, flags));
             })?;
         let needs_symbol = has_initializers || symbols.is_empty();
-        symbols.extend(initializer_symbol(name, sequence, needs_symbol));
+        symbols.extend(initializer_symbol(&name, sequence, needs_symbol));
         let dylib = tracker.dylib_handle();
-        let anchor = anchor_symbol(dylib, name, sequence, !named_sections.is_empty());
+        let anchor = anchor_symbol(dylib, &name, sequence, !named_sections.is_empty());
         symbols.extend(anchor.clone());
         let mut sections = None;
         if let Some((anchor, _)) = anchor {
             let input = UnlinkedInput::Object(bytes.clone());
-            let added = AddedObject { dylib, tracker: tracker.watch(), name, input, anchor: &anchor };
-            let registration = Some(section_bounds.add(&added, named_sections)?);
+            let added = AddedObject { dylib, tracker: tracker.watch(), name: &name, input, anchor: &anchor };
+            let registration = Some(layer.section_bounds.add(&added, named_sections)?);
             sections = Some(Box::new(SectionClaim { anchor, registration }));
         }
+        let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
         let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
-        Ok((Object { input: Input::Bytes { bytes, outline }, claims }, symbols))
+        let object = Object { input: Input::Bytes { bytes, outline }, claims };
+        Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
 
     /// As [`read`](Self::read), for the graph of a generator.
     pub(super) fn of_graph(
         tracker: &ResourceTracker,
-        section_bounds: &SectionBounds,
+        layer: Arc<ArcShard<LayerInner>>,
         graph: BuiltGraph,
-    ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
-        let sequence = tracker.next_object_serial();
+    ) -> Result<ObjectUnit> {
+        let (sequence, name, mut members) = (tracker.next_object_serial(), graph.name.clone(), GroupMembers::default());
         let interface = graph.interface();
         let (mut symbols, mut numbers) = (RecycledVec::new(), RecycledVec::new());
         symbols.reserve_exact(interface.len() + 1);
         numbers.reserve_exact(interface.len());
         for symbol in interface {
+            members.add(symbols.len(), &symbol);
             numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
             let flags = flags_of(&symbol);
             symbols.push((symbol.name, flags));
         }
         let needs_symbol = graph.has_initializers() || symbols.is_empty();
-        symbols.extend(initializer_symbol(&graph.name, sequence, needs_symbol));
+        symbols.extend(initializer_symbol(&name, sequence, needs_symbol));
         let (dylib, sections) = (tracker.dylib_handle(), graph.read.named_sections());
-        let anchor = anchor_symbol(dylib, &graph.name, sequence, !sections.is_empty());
+        let anchor = anchor_symbol(dylib, &name, sequence, !sections.is_empty());
         symbols.extend(anchor.clone());
         let sections = match anchor {
             None => None,
             Some((anchor, _)) => {
                 let input = UnlinkedInput::Graph(Arc::new(graph.read.added_parts()));
-                let added = AddedObject { dylib, tracker: tracker.watch(), name: &graph.name, input, anchor: &anchor };
-                let registration = Some(section_bounds.add(&added, sections)?);
+                let added = AddedObject { dylib, tracker: tracker.watch(), name: &name, input, anchor: &anchor };
+                let registration = Some(layer.section_bounds.add(&added, sections)?);
                 Some(Box::new(SectionClaim { anchor, registration }))
             }
         };
+        let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
         let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
-        Ok((Object { input: Input::Graph(graph.read), claims }, symbols))
+        let object = Object { input: Input::Graph(graph.read), claims };
+        Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
 
     /// Size of the claimed symbol at a position, in bytes.
@@ -245,18 +258,19 @@ pub(super) fn link_now(
 ) -> Result<()> {
     let dylib = tracker.dylib_handle();
     let (report, name) = (LinkReport::begin(dylib.observers()), Arc::from(name));
-    let mut symbols = RecycledVec::new();
+    let (mut symbols, mut members) = (RecycledVec::new(), GroupMembers::default());
     let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, following| {
         if symbols.is_empty() {
             symbols.reserve_exact(following + 1);
         }
         let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
         let size = symbol.size;
+        members.add(symbols.len(), &symbol);
         symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().deliver_refused(dylib.inner(), &name, error))?;
-    link_read(layer, tracker, name, read, symbols, has_initializers, report)
+    link_read(layer, tracker, name, read, Claims { symbols, members, has_initializers }, report)
 }
 
 /// As [`link_now`], for the graph of a generator.
@@ -267,14 +281,22 @@ pub(super) fn link_graph_now(
 ) -> Result<()> {
     let report = LinkReport::begin(tracker.dylib_handle().observers());
     let interface = graph.interface();
-    let mut symbols = RecycledVec::new();
+    let (mut symbols, mut members) = (RecycledVec::new(), GroupMembers::default());
     symbols.reserve_exact(interface.len() + 1);
-    symbols.extend(interface.map(|symbol| {
+    for symbol in interface {
+        members.add(symbols.len(), &symbol);
         let (flags, number, size) = (flags_of(&symbol), Some(symbol.index.index() as u32), symbol.size);
-        ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) }
-    }));
+        symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
+    }
     let has_initializers = graph.has_initializers();
-    link_read(layer, tracker, graph.name, graph.read, symbols, has_initializers, report)
+    link_read(layer, tracker, graph.name, graph.read, Claims { symbols, members, has_initializers }, report)
+}
+
+/// What an object claims.
+struct Claims {
+    symbols: RecycledVec<ClaimedSymbol>,
+    members: GroupMembers,
+    has_initializers: bool,
 }
 
 /// Links what was read, and waits for what it refers to.
@@ -284,10 +306,10 @@ fn link_read(
     tracker: &ResourceTracker,
     name: Arc<str>,
     read: ReadLink,
-    mut symbols: RecycledVec<ClaimedSymbol>,
-    has_initializers: bool,
+    claims: Claims,
     report: Option<Box<LinkReport>>,
 ) -> Result<()> {
+    let Claims { mut symbols, members, has_initializers } = claims;
     let sequence = tracker.next_object_serial();
     let initializers = initializer_symbol(&name, sequence, has_initializers || symbols.is_empty());
     let anchor = anchor_symbol(tracker.dylib_handle(), &name, sequence, read.has_section_parts());
@@ -296,7 +318,9 @@ fn link_read(
     let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
     let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
-    let mut responsibility = tracker.begin_materializing(name, symbols)?;
+    let index_of = |claimed: &ClaimedSymbol| SymbolIndex(claimed.number.unwrap_or(u32::MAX));
+    let members = members.into_pairs(symbols.iter().map(index_of));
+    let mut responsibility = tracker.begin_materializing(name, symbols, &members)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
     }
@@ -441,7 +465,9 @@ impl PendingLink {
     /// Returns the externals if all of them are resolved already. If not, or if there are observers, this publishes the
     /// addresses of the claimed symbols, because externals may refer back to this object.
     fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
-        let found = {
+        let found = if self.placed.needs_sizes() {
+            None // only the full lookup leads to the sizes
+        } else {
             let mut names: SmallVec<[_; 16]> = self.placed.external_names().collect();
             if let Some(link) = &self.section_link {
                 names.extend(link.dependencies.iter().map(|part| part.anchor.as_bytes()));
@@ -504,11 +530,14 @@ impl PendingLink {
 
     /// Finishes the link with the results of a lookup. Returns the dependencies for its emission.
     fn finish_found(
-        self,
+        mut self,
         layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         found: Vec<LookupResult>,
     ) -> Result<Vec<SymbolRef>> {
+        for position in self.placed.sized_externals() {
+            self.placed.set_external_size(position, found.get(position).and_then(known_size))?;
+        }
         let found_symbols =
             found.iter().take(self.placed.external_count()).map(|result| (result.address, result.flags));
         let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
@@ -586,6 +615,14 @@ fn found_externals(
         thread_local: None,
     };
     found.map(plain).collect()
+}
+
+/// The size of what a lookup found. A weak external that nothing defines has none, so it is zero, as with native linkers.
+fn known_size(found: &LookupResult) -> Option<u64> {
+    match &found.symbol {
+        Some(symbol) => Some(symbol.size()).filter(|size| *size > 0),
+        None => (found.address.is_null() && found.flags == SymbolFlags::NONE).then_some(0),
+    }
 }
 
 fn found_external(

@@ -69,6 +69,8 @@ pub struct LinkGraph {
     /// Symbols of type `STT_GNU_IFUNC`, whose definition is a resolver. `indirect.rs` gives them stubs and clears the
     /// list.
     pub(crate) indirect: Vec<SymbolIndex>,
+    /// Externals whose sizes the link needs, ascending.
+    pub(crate) sized_externals: Vec<SymbolIndex>,
     /// Common symbols that another definition replaces, each with the alignment in bytes that the object needs.
     pub(crate) lost_commons: Vec<(SymbolIndex, u64)>,
     /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
@@ -196,7 +198,7 @@ pub struct GraphSymbol {
     pub(crate) is_hidden: bool,
 }
 
-/// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as weak.
+/// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as global.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Local,
@@ -299,6 +301,7 @@ impl LinkGraph {
             synthetic,
             group_signatures,
             indirect,
+            sized_externals,
             lost_commons,
             first_global,
             own_symbol_count,
@@ -323,7 +326,7 @@ impl LinkGraph {
         group_signatures.reset();
         // Few objects use these; their buffers are freed.
         (*special, *synthetic) = (SmallVec::new(), SyntheticData::default());
-        (*indirect, *lost_commons) = (Vec::new(), Vec::new());
+        (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *requested_bounds, *placements) = (false, Vec::new(), Vec::new());

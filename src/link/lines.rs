@@ -13,7 +13,7 @@ use object::SectionIndex;
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionTable};
 
 use crate::base::ExecutorAddr;
-use crate::link::elf::{Header, LE, Rela, SectionHeader, section_name_table};
+use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, sht};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Definition, SymbolIndex};
 use crate::link::output_budget::{OutputBudget, SharedTexts};
@@ -178,12 +178,14 @@ fn relocated(
     }
     let mut bytes = section.data(LE, object).ok()?.to_vec();
     // Relocation tables may overlap in a malformed file. The limit keeps the work in proportion to the file.
-    let mut remaining = object.len() / size_of::<Rela>();
+    let mut remaining = object.len() as u64;
     for table in sections.iter().filter(|table| table.sh_info(LE) as usize == index.0) {
-        let Ok(Some((relocations, _))) = table.rela(LE, object) else { continue };
-        let Some(rest) = remaining.checked_sub(relocations.len()) else { break };
+        if !matches!(table.sh_type(LE).0, sht::RELA | sht::CREL) {
+            continue;
+        }
+        let Some(rest) = remaining.checked_sub(table.sh_size(LE)) else { break };
         remaining = rest;
-        for relocation in relocations {
+        for relocation in relocations_of(table, object).iter().flat_map(|relocations| relocations.iter()) {
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
             let definition = link.graph().symbols.get(symbol.index()).map(|symbol| symbol.definition);
             // A symbol that is not in memory belongs to another section of debug information, which starts at zero, or

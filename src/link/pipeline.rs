@@ -224,7 +224,7 @@ impl ReadLink {
         thread_locals::add_descriptor_function(graph);
         tables.define_got_symbol(graph);
         symbol_uses.collect(graph);
-        sizes::check(graph, symbol_uses.kinds)?;
+        sizes::find(graph, symbol_uses.kinds);
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;
@@ -445,6 +445,32 @@ impl PlacedLink {
         self.link.externals.iter().map(|external| external.is_hidden)
     }
 
+    /// Whether the link needs the size of an external.
+    pub(crate) fn needs_sizes(&self) -> bool {
+        !self.link.graph.sized_externals.is_empty()
+    }
+
+    /// The positions of the externals whose sizes the link needs, among [`externals`](Self::externals).
+    pub(crate) fn sized_externals(&self) -> Vec<usize> {
+        let Link { graph, externals, .. } = &*self.link;
+        if graph.sized_externals.is_empty() {
+            return Vec::new();
+        }
+        let is_sized = |external: &UsedExternal| graph.sized_externals.binary_search(&external.symbol).is_ok();
+        externals.iter().enumerate().filter(|(_, external)| is_sized(external)).map(|(position, _)| position).collect()
+    }
+
+    /// Sets the size in bytes of the external at a position. `None` if its definition has no known size.
+    ///
+    /// # Errors
+    /// [`LinkFault::Unsupported`] without a size.
+    pub(crate) fn set_external_size(&mut self, position: usize, size: Option<u64>) -> Result<()> {
+        let Link { graph, externals, .. } = &mut *self.link;
+        let Some(UsedExternal { symbol, .. }) = externals.get(position).copied() else { return Ok(()) };
+        graph.symbols[symbol.index()].size = size.ok_or_else(|| sizes::unknown_size(graph, symbol))?;
+        Ok(())
+    }
+
     /// Writes all bytes, applies all edges, and seals the memory.
     ///
     /// `found` has one element per external, in the order of [`externals`](Self::externals). `image` is the image of
@@ -573,12 +599,11 @@ impl Link {
                     }
                     // Old toolchains write 0 and -1 as markers.
                     for address in functions.into_iter().filter(|address| !matches!(*address, 0 | u64::MAX)) {
-                        let position = initializers.len() as u32;
                         initializers.push(Initializer {
                             kind,
                             stage,
                             priority,
-                            position,
+                            position: initializers.len() as u32,
                             address: ExecutorAddr::new(address),
                         });
                     }

@@ -6,7 +6,8 @@
 //!   .text, .data, .bss …     ─►   header with its address, no bytes: a debugger reads those in the process
 //!   .eh_frame                ─►   header with its address, and the bytes after fix-up
 //!   .symtab, .strtab         ─►   the same; symbols of dropped sections are undefined, common symbols are absolute
-//!   .debug_*, .rela.debug_*  ─►   the same: a debugger relocates them by the addresses in the headers
+//!   .debug_*, .rela.debug_*  ─►   the same: a debugger relocates them by the addresses in the headers; compact
+//!                                 relocations become usual ones
 //!   everything else          ─►   a null header, so that sections keep their numbers
 //! ```
 //!
@@ -23,7 +24,7 @@ mod built;
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
 use crate::arch::Arch;
-use crate::link::elf::{Header, LE, SectionHeader, section_name_table, shn};
+use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, shn, sht};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
 
@@ -72,7 +73,10 @@ fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
             SectionCopy::Bytes => section.data(LE, &*object).unwrap_or(&[]).to_vec(),
             SectionCopy::Symbols => symbols(link, section.data(LE, &*object).unwrap_or(&[]), &removed),
             SectionCopy::Relocations { is_list } => {
-                relocations(link.graph().arch, section.data(LE, &*object).unwrap_or(&[]), &removed, *is_list)
+                // Debuggers read no compact relocations.
+                (entry.kind, entry.entry_size) = (SHT_RELA, RELA_SIZE as u64);
+                let table = relocations_of(section, &object).unwrap_or_default();
+                relocations(link.graph().arch, object::pod::bytes_of_slice(&table), &removed, *is_list)
             }
         };
         if *copy != SectionCopy::First {
@@ -124,7 +128,8 @@ impl SectionCopy {
     ) -> Vec<SectionCopy> {
         let graph = link.graph();
         let mut remaining = graph.bytes.len() as u64;
-        // Sections may overlap in a malformed file. The limit keeps the copy no larger than the object.
+        // Sections may overlap in a malformed file. The limit keeps the copy no larger than the object, except that a
+        // compact relocation of one byte becomes one of 24.
         let mut within_limit = |copy, section: &SectionHeader| match remaining.checked_sub(section.sh_size(LE)) {
             Some(rest) => {
                 remaining = rest;
@@ -150,7 +155,7 @@ impl SectionCopy {
             match kind {
                 SHT_SYMTAB => within_limit(SectionCopy::Symbols, section),
                 SHT_STRTAB | SHT_SYMTAB_SHNDX => within_limit(SectionCopy::Bytes, section),
-                SHT_RELA => match headers.get(section.sh_info(LE) as usize) {
+                SHT_RELA | sht::CREL => match headers.get(section.sh_info(LE) as usize) {
                     Some(target) if is_debug(from_name(target)) && target.sh_flags(LE).0 & SHF_ALLOC == 0 => {
                         let lists = [&b".debug_ranges\0"[..], b".debug_loc\0"];
                         let is_list = lists.iter().any(|list| from_name(target).starts_with(list));

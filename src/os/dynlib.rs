@@ -132,6 +132,18 @@ pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
     NonNull::new(address).map(|address| address.as_ptr() as u64)
 }
 
+/// As [`process_symbol`], for one version of the symbol. `None` if the loader knows no versions, as that of musl.
+pub(crate) fn process_symbol_of_version(name: &CStr, version: &CStr) -> Option<u64> {
+    type Find = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+    let find = process_symbol(c"dlvsym")?;
+    // SAFETY: O2 - the C library declares the function with this signature. Both names are C strings that outlive the call.
+    let address = unsafe {
+        let find = std::mem::transmute::<usize, Find>(find as usize);
+        find(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr())
+    };
+    NonNull::new(address).map(|address| address.as_ptr() as u64)
+}
+
 /// The address of a thread-local variable in the calling thread. `None` if no loaded library has that module number, or if the
 /// TLS block of the library is not longer than `offset`.
 ///

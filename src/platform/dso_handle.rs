@@ -97,9 +97,15 @@ pub(super) fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]
         return found;
     }
     for (index, name) in graph.named_externals() {
-        if let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) {
+        if let Some(at) = names.iter().position(|wanted| is_named(name, wanted.as_bytes())) {
             found[at].get_or_insert(index);
         }
     }
     found
+}
+
+/// Whether a name is `wanted`, or a version of it (`wanted@VERSION`). Every version of these functions registers handlers.
+#[inline]
+fn is_named(name: &[u8], wanted: &[u8]) -> bool {
+    matches!(name.get(wanted.len()), None | Some(b'@')) && name.starts_with(wanted)
 }

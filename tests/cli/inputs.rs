@@ -54,6 +54,103 @@ fn members_of_archives_are_pulled_as_they_are_needed_in_any_order() {
     run_fails(&directory, &["main.o", "libb.a", "--whole-archive", "liba.a"]).stderr(contains("`nobody_has_this`"));
 }
 
+/// Sources of an object with an initialiser that prints its name.
+fn speaking(name: &str, text: &str) -> String {
+    format!("int puts(const char *); __attribute__((constructor)) static void say(void) {{ puts(\"{name}\"); }} {text}")
+}
+
+// Seen red: the members were initialised after all objects.
+#[test]
+fn initialisers_of_archive_members_run_where_the_archive_stands() {
+    let directory = directory("archive-order");
+    let sources = [
+        ("main", "int m1(void), n(void); int main(void) { return m1() + n(); }"),
+        ("m1", "int m3(void); int m1(void) { return m3(); }"),
+        ("m2", "int m2(void) { return 1; }"),
+        ("m3", "int m3(void) { return 5; }"),
+        ("n", "int m2(void); int n(void) { return m2(); }"),
+        ("last", "int last(void) { return 1; }"),
+    ];
+    let sources = sources.map(|(name, text)| (name, speaking(name, text)));
+    let sources: Vec<(&str, &str)> = sources.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    objects(&directory, &[], &sources);
+    archive(&directory, "rc", "libm.a", &["m3.o", "m1.o", "m2.o"]);
+    archive(&directory, "rc", "libn.a", &["n.o"]);
+    let print = |order: &[&str]| {
+        let run = run(&directory, order).code(6);
+        String::from_utf8(run.get_output().stdout.clone()).unwrap().lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    // The first pass over `libm.a` finds `m1`, the second `m3`. `n` comes too late for `m2`, which is searched at the end.
+    let found = print(&["main.o", "libm.a", "libn.a", "last.o"]);
+    assert_eq!(found, ["main", "m1", "m3", "n", "last", "m2"]);
+    let found = print(&["main.o", "./libn.a", "./libm.a", "last.o"]);
+    assert_eq!(found, ["main", "n", "m1", "m2", "m3", "last"]);
+    // An archive before the object that needs it is searched at the end.
+    let found = print(&["./libn.a", "./libm.a", "last.o", "main.o"]);
+    assert_eq!(found[..2], ["last", "main"]);
+    let tool_run = tool("gcc", &directory).args(["main.o", "libn.a", "libm.a", "last.o", "-o", "native"]).output();
+    if tool_run.is_ok_and(|run| run.status.success()) {
+        let native = std::process::Command::new(directory.join("native")).output().unwrap();
+        let ours = run(&directory, &["main.o", "libn.a", "libm.a", "last.o"]).code(6);
+        assert_eq!(native.stdout, ours.get_output().stdout);
+    }
+}
+
+// Seen red: the definition of the later object counted, and no member was linked.
+#[test]
+fn an_object_after_an_archive_keeps_no_member_out() {
+    let directory = directory("archive-first");
+    objects(
+        &directory,
+        &[],
+        &[
+            ("main", "int choice(void); int main(void) { return choice(); }"),
+            ("member", "int choice(void) { return 1; }"),
+            ("weak", "__attribute__((weak)) int choice(void) { return 2; }"),
+            ("strong", "int choice(void) { return 3; }"),
+        ],
+    );
+    archive(&directory, "rc", "liba.a", &["member.o"]);
+    run(&directory, &["main.o", "liba.a", "weak.o"]).code(1);
+    run(&directory, &["main.o", "weak.o", "liba.a"]).code(2);
+    run_fails(&directory, &["main.o", "liba.a", "strong.o"]).stderr(contains("duplicate definition of `choice`"));
+}
+
+// Seen red: an archive without an object that defines `main` was refused, and so was a `main` without a type.
+#[test]
+fn the_entry_may_be_in_an_archive_and_without_a_type() {
+    let directory = directory("entry");
+    objects(&directory, &[], &[("main", "int main(void) { return 6; }"), ("other", "int other(void) { return 1; }")]);
+    fs::write(
+        directory.join("plain.s"),
+        ".globl main\nmain: mov $7, %eax; ret\n.section .note.GNU-stack,\"\",@progbits\n",
+    )
+    .expect("a source");
+    tool("gcc", &directory).args(["-c", "plain.s", "-o", "plain.o"]).unwrap();
+    archive(&directory, "rc", "libmain.a", &["other.o", "main.o"]);
+    archive(&directory, "rc", "libplain.a", &["plain.o"]);
+    run(&directory, &["libmain.a"]).code(6);
+    run(&directory, &["other.o", "libmain.a", "--report", "report.json"]).code(6);
+    assert_eq!(report(&directory)["removal"]["everything_returned"], true);
+    run(&directory, &["plain.o"]).code(7);
+    run(&directory, &["libplain.a"]).code(7);
+    run_fails(&directory, &["other.o"]).stderr(contains("no object defines a function `main`"));
+    objects(&directory, &[], &[("data", "int main = 3;")]);
+    run_fails(&directory, &["data.o"]).stderr(contains("`main` is not a function"));
+}
+
+// Seen red: the functions of the support library were not found.
+#[test]
+fn the_support_library_of_the_compiler_is_searched_unless_the_user_says_no() {
+    let directory = directory("support");
+    let source = "volatile _Decimal64 value = 1.5dd; int main(int count, char **arguments) { return (int)((value + count) * 2); }";
+    objects(&directory, &[], &[("main", source)]);
+    run(&directory, &["main.o"]).code(5);
+    run_fails(&directory, &["main.o", "--nodefaultlibs"]).stderr(contains("symbols not found"));
+    objects(&directory, &[], &[("plain", "int main(void) { return 3; }")]);
+    run(&directory, &["plain.o", "--nodefaultlibs"]).code(3);
+}
+
 #[test]
 fn the_report_counts_pulled_members_and_everything_is_returned() {
     let directory = directory("archive-report");

@@ -178,7 +178,7 @@ fn sections_that_overlap_in_the_file_are_refused() {
 
 #[test]
 fn a_symbol_outside_its_section_or_without_a_valid_section_is_refused() {
-    refuses(|elf| elf.store(elf.symbol("test") + 8, 8, 1 << 33), &["`test`", "0x200000000", "past the end"]);
+    refuses(|elf| elf.store(elf.symbol("test") + 8, 8, 1 << 33), &["`test`", "0x200000000", "outside of its section"]);
     refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0x7ff), &["`test`", "does not exist"]);
     refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0xff10), &["special section index", "`test`"]);
     refuses(|elf| elf.store(elf.symbol("imported"), 4, 1 << 30), &["malformed"]);

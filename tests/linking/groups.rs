@@ -2,6 +2,7 @@
 
 use jittison::ErrorKind;
 
+use crate::crafted::Elf;
 use crate::support::*;
 
 const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
@@ -46,13 +47,138 @@ fn a_strong_definition_in_a_group_and_one_outside_are_duplicates() {
     }
 }
 
+/// An object with this definition of `object`, and a function that returns its value.
+fn with_object(definition: &str, function: &str, value: u32) -> Option<Vec<u8>> {
+    asm(&format!(
+        "{definition}\n.type object, @object\nobject: .long {value}\n.size object, 4
+         .text\n.globl {function}\n{function}: mov object@GOTPCREL(%rip), %rax; mov (%rax), %eax; ret{STACK}"
+    ))
+}
+
+const GROUP: &str = ".section .data.object,\"awG\",@progbits,object,comdat";
+
+/// Links two objects, in this order, and returns the value that each of them reads. Links them when they are looked up, and
+/// at once.
+fn values(first: &[u8], second: &[u8]) -> [(i64, i64); 2] {
+    let (lazy, _trackers) = linked(&[first, second]);
+    let at_once = new_jit();
+    for (name, object) in [("first.o", first), ("second.o", second)] {
+        let tracker = at_once.main_dylib().create_tracker().unwrap();
+        at_once.link_object(&tracker, name, object).unwrap();
+    }
+    [&lazy, &at_once].map(|jit| (long(jit, "first"), long(jit, "second")))
+}
+
+// Seen red: a weak or common definition of an earlier object won.
 #[test]
-fn a_strong_definition_that_is_not_the_signature_of_its_group_is_a_duplicate() {
-    let Some(object) = strong(".section .text.choice,\"axG\",@progbits,other,comdat", 1) else { return };
-    let (jit, _trackers) = linked(&[&object]);
+fn a_unique_definition_is_as_strong_as_a_global_one() {
+    let unique = |function| with_object(&format!("{GROUP}\n.globl object"), function, 1).map(unique_binding);
+    let (Some(first), Some(second)) = (unique("first"), unique("second")) else { return };
+    for other in [".data\n.weak object", ".section .gnu.linkonce.d.object,\"aw\",@progbits\n.weak object"] {
+        let (Some(before), Some(after)) = (with_object(other, "first", 2), with_object(other, "second", 2)) else {
+            return;
+        };
+        let (jit, _trackers) = linked(&[&before, &second]);
+        assert_eq!((long(&jit, "first"), long(&jit, "second")), (1, 1), "{other}");
+        assert_eq!(values(&first, &after), [(1, 1); 2], "{other}");
+    }
+    let Some(common) =
+        asm(&format!(".comm object, 4, 4\n.text\n.globl first\nfirst: mov object(%rip), %eax; ret{STACK}"))
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&common, &second]);
+    assert_eq!((long(&jit, "first"), long(&jit, "second")), (1, 1));
+    let Some(global) = with_object(".data\n.globl object", "first", 3) else { return };
+    let (jit, _trackers) = linked(&[&global]);
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    let error = jit.add_object(&tracker, "second.o", &object[..]).unwrap_err();
+    let error = jit.add_object(&tracker, "second.o", &second[..]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::DuplicateDefinition { .. }), "{error}");
+}
+
+#[test]
+fn a_group_is_left_out_if_code_has_a_weak_definition_of_its_name() {
+    let (Some(weak), Some(group)) = (
+        with_object(".data\n.weak object", "first", 1),
+        with_object(&format!("{GROUP}\n.globl object"), "second", 2).map(unique_binding),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&weak]);
+    assert_eq!(long(&jit, "first"), 1);
+    let _group = add(&jit, jit.main_dylib(), "second.o", &group);
+    assert_eq!((long(&jit, "first"), long(&jit, "second")), (1, 1));
+}
+
+/// The object with `STB_GNU_UNIQUE` for the symbol `object`.
+fn unique_binding(object: Vec<u8>) -> Vec<u8> {
+    let mut elf = Elf(object);
+    let at = elf.symbol("object");
+    elf.store(at + 4, 1, 0xa1);
+    elf.0
+}
+
+// Seen red: a strong symbol of a later group won over a weak symbol of the first one.
+#[test]
+fn the_first_group_of_a_signature_counts_whatever_the_bindings_of_its_symbols() {
+    let object = |binding: &str, function, value| with_object(&format!("{GROUP}\n{binding} object"), function, value);
+    for (one, other) in [(".weak", ".globl"), (".globl", ".weak"), (".globl", ".globl"), (".weak", ".weak")] {
+        let (Some(first), Some(second)) = (object(one, "first", 1), object(other, "second", 2)) else { return };
+        assert_eq!(values(&first, &second), [(1, 1); 2], "{one} {other}");
+        let unique = unique_binding(second);
+        assert_eq!(values(&first, &unique), [(1, 1); 2], "{one} unique");
+    }
+}
+
+#[test]
+fn a_strong_definition_replaces_that_of_a_group_and_later_groups_are_still_left_out() {
+    let (Some(group), Some(strong), Some(later)) = (
+        with_object(&format!("{GROUP}\n.weak object"), "first", 1),
+        with_object(".data\n.globl object", "second", 2),
+        with_object(&format!("{GROUP}\n.globl object"), "third", 3),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&group, &strong, &later]);
+    assert_eq!(["first", "second", "third"].map(|name| long(&jit, name)), [2; 3]);
+}
+
+// Seen red: the definition that only the second group has was added.
+#[test]
+fn a_second_group_is_dropped_with_all_its_definitions() {
+    let object = |function: &str, more: &str, value: u32| {
+        with_object(&format!("{GROUP}\n{more}\n.weak object"), function, value)
+    };
+    let more = ".globl more\nmore: .quad 7";
+    let (Some(first), Some(second)) = (object("first", "", 1), object("second", more, 2)) else { return };
+    assert_eq!(values(&first, &second), [(1, 1); 2]);
+    let (jit, trackers) = linked(&[&first, &second]);
+    assert_eq!((long(&jit, "first"), long(&jit, "second")), (1, 1));
+    assert!(jit.main_dylib().symbol_flags("more").is_none());
+    assert_eq!(trackers.iter().map(|tracker| jit.usage(tracker).data).sum::<u64>(), 4, "one group is in memory");
+    // The first group has it, so a strong definition elsewhere is a duplicate, whatever the second group defines.
+    let (jit, _trackers) = linked(&[&second, &first]);
+    assert_eq!((long(&jit, "first"), long(&jit, "second")), (2, 2));
+    assert!(jit.main_dylib().symbol_flags("more").is_some());
+}
+
+// Seen red: the second object was refused as a duplicate definition.
+#[test]
+fn a_group_with_a_strong_definition_under_another_name_is_kept_once() {
+    let object =
+        |section: &str, function: &str, value: u32| with_object(&format!("{section}\n.globl object"), function, value);
+    let group = ".section .data.object,\"awG\",@progbits,other,comdat";
+    let (Some(first), Some(second)) = (object(group, "first", 1), object(group, "second", 2)) else { return };
+    assert_eq!(values(&first, &second), [(1, 1); 2]);
+    let (Some(plain), Some(third)) = (object(".data", "plain", 3), object(group, "third", 3)) else { return };
+    let (jit, trackers) = linked(&[&first]);
+    assert_eq!(long(&jit, "first"), 1);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object(&tracker, "plain.o", &plain[..]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::DuplicateDefinition { .. }), "outside of the group: {error}");
+    assert!(trackers[0].remove().unwrap().is_complete());
+    let _third = add(&jit, jit.main_dylib(), "third.o", &third);
+    assert_eq!(long(&jit, "third"), 3, "the group is free again after its object was removed");
 }
 
 /// An object with a group of local symbols, and a function of this name.

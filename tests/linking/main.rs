@@ -12,6 +12,7 @@ mod bounds;
 mod bounds_across;
 mod bounds_over_time;
 mod calls;
+mod compact_relocations;
 mod crafted;
 mod data;
 mod debug_info_size;

@@ -78,14 +78,21 @@ fn addresses_are_s_plus_a_and_distances_are_s_plus_a_minus_p() {
 }
 
 #[test]
-fn size_relocations_use_sizes_of_the_same_object_only() {
+fn size_relocations_use_the_size_of_the_symbol_and_need_its_definition() {
     let sized = "\n.globl sized\n.type sized, @object\n.size sized, 40\nsized: .fill 40\n";
     let Some((_jit, place, _)) = words(&format!(".quad sized@SIZE\n.long sized@SIZE + 2\n{sized}")) else { return };
     assert_eq!((u64_at(place), i32_at(place + 8)), (40, 42));
     // An object does not contain the size of a symbol of another object. Symptom: the size was zero.
+    let Some(other) = asm(&format!(".data\n{}\n.section .note.GNU-stack\n", sized.replace("sized", "other"))) else {
+        return;
+    };
     for (directive, kind) in [(".quad", "R_X86_64_SIZE64"), (".long", "R_X86_64_SIZE32")] {
-        let source = format!(".data\n.globl test\ntest: {directive} other@SIZE\n.section .note.GNU-stack\n");
-        assert_says(&refused(&asm(&source).unwrap(), "test"), &["bad.o", kind, "`.data`", "offset 0x0", "`other`"]);
+        let source =
+            format!(".data\n.globl test\ntest: {directive} other@SIZE + 2\n.long 0\n.section .note.GNU-stack\n");
+        let Some(object) = asm(&source) else { return };
+        assert_says(&refused(&object, "test"), &["bad.o", "symbols not found: `other`"]);
+        let (jit, _trackers) = linked(&[&object, &other]);
+        assert_eq!(u64_at(jit.address_of(jit.main_dylib(), "test").unwrap().value()), 42, "{kind}");
     }
 }
 

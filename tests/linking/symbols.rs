@@ -139,22 +139,54 @@ fn an_absolute_value_that_lost_to_another_definition_is_not_used() {
     }
 }
 
-// Seen red: the field had the size of the definition that lost.
+/// An object with the size of `object` in `NAME_size`, and perhaps a definition of it.
+fn with_size(name: &str, definition: &str) -> Option<Vec<u8>> {
+    asm(&format!(
+        ".data\n{definition}\n.globl {name}_size\n{name}_size: .quad 0\n.reloc {name}_size, R_X86_64_SIZE64, object
+         .section .note.GNU-stack,\"\",@progbits"
+    ))
+}
+
+fn sized(binding: &str, size: u32) -> String {
+    format!(".{binding} object\n.type object, @object\nobject: .zero {size}\n.size object, {size}")
+}
+
+// Seen red: the link was refused, and before that the field had the size of the definition that lost.
 #[test]
-fn the_size_of_a_symbol_whose_definition_lost_is_refused() {
-    let object = |binding: &str, size: u32| {
-        asm(&format!(
-            ".data\n.{binding} object\n.type object, @object\nobject: .zero {size}\n.size object, {size}
-             .globl {binding}_size\n{binding}_size: .quad 0\n.reloc {binding}_size, R_X86_64_SIZE64, object
-             .section .note.GNU-stack,\"\",@progbits"
-        ))
+fn the_size_of_a_symbol_is_that_of_the_definition_that_counts() {
+    let (Some(counting), Some(lost), Some(user)) =
+        (with_size("counting", &sized("globl", 16)), with_size("lost", &sized("weak", 4)), with_size("user", ""))
+    else {
+        return;
     };
-    let (Some(counting), Some(lost)) = (object("globl", 16), object("weak", 4)) else { return };
-    let (jit, _trackers) = linked(&[&counting]);
-    let size = jit.address_of(jit.main_dylib(), "globl_size").unwrap().value();
-    assert_eq!(read(size, 8), 16u64.to_le_bytes());
-    let error = refused_in(&jit, &lost, "weak_size");
-    assert_says(&error, &["bad.o", "`.data`", "R_X86_64_SIZE64", "another object's symbol", "`object`"]);
+    let size = |jit: &Jit, name: &str| read(jit.address_of(jit.main_dylib(), name).unwrap().value(), 8);
+    for objects in [[&user, &lost, &counting], [&counting, &lost, &user], [&lost, &counting, &user]] {
+        let (jit, _trackers) = linked(&objects.map(|object| &object[..]));
+        for name in ["user_size", "lost_size", "counting_size"] {
+            assert_eq!(size(&jit, name), 16u64.to_le_bytes(), "{name}");
+        }
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.link_object(&tracker, "at-once.o", with_size("late", "").unwrap()).unwrap();
+        assert_eq!(size(&jit, "late_size"), 16u64.to_le_bytes());
+    }
+    let Some(weak) = with_size("weak", ".weak object") else { return };
+    let (jit, _trackers) = linked(&[&weak]);
+    assert_eq!(size(&jit, "weak_size"), [0; 8], "nothing defines it");
+}
+
+#[test]
+fn the_size_of_a_symbol_without_a_known_size_is_refused_by_its_cause() {
+    let Some(user) = with_size("user", "") else { return };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "object", 0x1000);
+    let words = ["bad.o", "`.data`", "R_X86_64_SIZE64", "without a known size", "`object`"];
+    assert_says(&refused_in(&jit, &user, "user_size"), &words);
+    let Some(label) = asm(".data\n.globl object\nobject: .quad 1\n.section .note.GNU-stack,\"\",@progbits") else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&label]);
+    let _user = add(&jit, jit.main_dylib(), "bad.o", &user);
+    assert_says(&jit.address_of(jit.main_dylib(), "user_size").unwrap_err(), &words);
 }
 
 // Seen red: the name was not found.
@@ -175,6 +207,59 @@ fn the_default_version_of_a_symbol_is_found_by_its_name() {
     };
     let (jit, _trackers) = linked(&[&user, &versions]);
     assert_eq!((long(&jit, "test"), long(&jit, "choice@OLD")), (2, 1));
+}
+
+/// An object whose function `NAME` tail-calls one version of a symbol.
+fn calling(name: &str, version: &str) -> Option<Vec<u8>> {
+    asm(&format!(
+        ".symver wanted, {version}\n.text\n.globl {name}\n{name}: jmp wanted@PLT\n.section .note.GNU-stack,\"\",@progbits"
+    ))
+}
+
+// Seen red: the version was not found.
+#[test]
+fn a_reference_to_a_version_is_bound_to_the_definition_of_that_version() {
+    let definition = |name: &str, version: &str, value: u32| {
+        asm(&format!(
+            ".text\n.globl {name}\n.symver {name}, {version}\n{name}: mov ${value}, %eax; ret
+             .section .note.GNU-stack,\"\",@progbits"
+        ))
+    };
+    let (Some(old), Some(new), Some(calls_old), Some(calls_new)) = (
+        definition("first", "choice@OLD", 1),
+        definition("second", "choice@@NEW", 2),
+        calling("test_old", "choice@OLD"),
+        calling("test_new", "choice@NEW"),
+    ) else {
+        return;
+    };
+    let (jit, trackers) = linked(&[&calls_old, &calls_new, &old, &new]);
+    assert_eq!((long(&jit, "test_old"), long(&jit, "test_new"), long(&jit, "choice")), (1, 2, 2));
+    for tracker in trackers {
+        assert!(tracker.remove().is_ok());
+    }
+    assert_eq!(jit.main_dylib().symbol_count(), 0);
+    let Some(other) = calling("test", "choice@OTHER") else { return };
+    let (jit, _trackers) = linked(&[&old, &new]);
+    assert_says(&refused_in(&jit, &other, "test"), &["bad.o", "`choice@OTHER`"]);
+}
+
+// Seen red: the version was not found.
+#[test]
+#[cfg(target_env = "gnu")]
+fn a_reference_to_a_version_of_a_library_symbol_gets_that_version() {
+    // The old version of `realpath` does not allocate the result.
+    let (Some(old), Some(new)) = (calling("old", "realpath@GLIBC_2.2.5"), calling("new", "realpath@GLIBC_2.3")) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&old, &new]);
+    type RealPath = extern "C" fn(*const i8, *mut i8) -> usize;
+    let call = |name| function::<RealPath>(&jit, name).call(c"/".as_ptr().cast(), std::ptr::null_mut());
+    assert_eq!((call("old"), call("new") != 0), (0, true));
+    for version in ["realpath@GLIBC_9.9", "no_such_function@GLIBC_2.2.5"] {
+        let Some(absent) = calling("test", version) else { return };
+        assert_says(&refused(&absent, "test"), &["bad.o", &format!("`{version}`")]);
+    }
 }
 
 #[test]

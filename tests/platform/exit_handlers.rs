@@ -32,6 +32,21 @@ fn exit_handlers_run_at_removal_in_reverse_order_and_before_finalisers() {
     assert_eq!(take(), [], "handlers run only once");
 }
 
+// Not seen red: before, a version of a library's symbol was not found at all.
+#[test]
+fn a_handler_that_is_registered_by_a_versioned_name_belongs_to_its_object() {
+    let source = registering(100).replace(
+        "static void first",
+        "__asm__(\".symver __cxa_atexit, __cxa_atexit@GLIBC_2.2.5\");\nstatic void first",
+    );
+    let Some(object) = c(&source) else { return };
+    let jit = recording_jit();
+    let tracker = add(&jit, jit.main_dylib(), "a.o", &object);
+    assert_eq!(long(&jit, "register100"), 0);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [106, 102, 105, 101, 109]);
+}
+
 #[test]
 fn removing_a_tracker_runs_only_its_own_handlers() {
     let (Some(a), Some(b)) = (c(&registering(100)), c(&registering(200))) else { return };

@@ -47,6 +47,27 @@ fn strings(list: i64) -> Vec<CString> {
     (0..).map_while(string).collect()
 }
 
+// Seen red: the function of priority 0 of an earlier object was called first.
+#[test]
+fn pre_initialisers_of_all_objects_run_before_initialisers_of_priority_zero() {
+    let preinit = |number: i64| {
+        asm(&format!(
+            ".section .note.GNU-stack,\"\",@progbits\n.text\nf: mov ${number}, %edi\njmp record@PLT
+             .section .preinit_array,\"aw\",@preinit_array\n.balign 8\n.quad f"
+        ))
+    };
+    let (Some(first), Some(second), Some(third)) =
+        (asm(&lists(&[(".init_array.0", &[1]), (".init_array", &[2])])), preinit(3), preinit(4))
+    else {
+        return;
+    };
+    let jit = recording_jit();
+    let _objects = [("a.o", first), ("b.o", second), ("c.o", third)]
+        .map(|(name, object)| add(&jit, jit.main_dylib(), name, &object));
+    initialize(&jit, jit.main_dylib());
+    assert_eq!(take(), [3, 4, 1, 2]);
+}
+
 #[test]
 fn initialisers_may_keep_their_arguments_and_their_environment() {
     let source = "static int count; static char **arguments, **environment;

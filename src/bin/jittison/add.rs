@@ -1,4 +1,4 @@
-//! Adds objects and archives to a session, and records what each object defines and needs.
+//! Adds objects and archives to a session, and records what each object defines and what the inputs require.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,22 +6,38 @@ use std::sync::Arc;
 use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, required_names};
 use jittison::{InputFile, Jit, MappedFile, ResourceTracker};
 
+use crate::archives::Requirements;
 use crate::link::Object;
 use crate::output::message_of;
 
 /// Adds an object file under a tracker.
 pub fn add_object(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
+    add_input(jit, tracker, path, &mut Requirements::default())
+}
+
+/// As [`add_object`], and adds the names that the object requires.
+pub fn add_input(
+    jit: &Jit,
+    tracker: &ResourceTracker,
+    path: &Path,
+    requirements: &mut Requirements,
+) -> Result<Object, String> {
     let name = path.display().to_string();
     let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(message_of)?.into();
-    add_bytes(jit, tracker, name, bytes)
+    add_bytes(jit, tracker, name, bytes, requirements)
 }
 
 /// Adds every member of an archive under a tracker, as if each were an object file of the command line.
-pub fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Vec<Object>, String> {
+pub fn add_members(
+    jit: &Jit,
+    tracker: &ResourceTracker,
+    path: &Path,
+    requirements: &mut Requirements,
+) -> Result<Vec<Object>, String> {
     let archive = open_archive(path)?;
     let add_one = |offset: u64| {
         let member = archive.member(offset).map_err(message_of)?;
-        add_bytes(jit, tracker, member.full_name(), member.bytes)
+        add_bytes(jit, tracker, member.full_name(), member.bytes, requirements)
     };
     archive.member_offsets().map_err(message_of)?.into_iter().map(add_one).collect()
 }
@@ -37,13 +53,16 @@ pub fn open_archive(path: &Path) -> Result<Archive, String> {
     Archive::open(path, open_file).map_err(message_of)
 }
 
-fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBuffer) -> Result<Object, String> {
-    let object = Object {
-        size_bytes: bytes.len() as u64,
-        interface: ObjectInterface::scan(&name, &bytes).map_err(message_of)?,
-        required: required_names(&name, &bytes).map_err(message_of)?.into_iter().map(str::to_string).collect(),
-        path: name,
-    };
+fn add_bytes(
+    jit: &Jit,
+    tracker: &ResourceTracker,
+    name: String,
+    bytes: ObjectBuffer,
+    requirements: &mut Requirements,
+) -> Result<Object, String> {
+    required_names(&name, &bytes).map_err(message_of)?.into_iter().for_each(|name| requirements.add(name));
+    let interface = ObjectInterface::scan(&name, &bytes).map_err(message_of)?;
+    let object = Object { size_bytes: bytes.len() as u64, interface, path: name };
     jit.add_object(tracker, &object.path, bytes).map_err(message_of)?;
     Ok(object)
 }

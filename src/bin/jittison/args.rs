@@ -39,8 +39,8 @@ pub enum Command {
 pub struct RunArgs {
     /// Object files, and archives (libx.a), of which the needed members are linked
     ///
-    /// Archives satisfy references of each other and of objects after them, in any order. If several archives define
-    /// a symbol, the first one counts. Archives are mapped: do not change them while this command runs.
+    /// An archive is searched where it stands: its members define what the files before it need. What is missing at the end is
+    /// searched in all archives again, in their order. Archives are mapped: do not change them while this command runs.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -62,9 +62,16 @@ pub struct RunArgs {
     /// A library for symbols that no file defines; may be repeated
     ///
     /// A path (with a slash), a file name (libz.so.1), or a bare name: z means libz.so, libz.a or libz.so.N, searched in the
-    /// directories of -L first. The C library is always searched, and libm, libstdc++ and libgcc_s are searched last.
+    /// directories of -L first. The C library is always searched.
     #[arg(short, long = "library", value_name = "NAME")]
     pub libraries: Vec<OsString>,
+
+    /// Search no libraries that no option names, except the C library
+    ///
+    /// Without this option, libm, libstdc++ and libgcc_s are searched last, and then the compiler's support library
+    /// (libgcc.a, or that of clang).
+    #[arg(long)]
+    pub nodefaultlibs: bool,
 
     /// A directory to search for libraries before the system's directories; may be repeated
     #[arg(short = 'L', long = "library-path", value_name = "DIRECTORY")]

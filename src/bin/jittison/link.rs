@@ -4,8 +4,8 @@
 //! every object. So this file looks up the symbols of each object. The order of these lookups does not matter to the
 //! program: initialisers run later, in the order in which the objects were given.
 //!
-//! Worker threads link in any order. So [`pull`] first adds the archive members that the objects need, in the order in which
-//! the objects were given. Then the set of members, and the order of their initialisers, do not depend on the threads.
+//! Worker threads link in any order. So all archive members that the inputs need are added before, in the order of the inputs
+//! (`archives.rs`, then [`pull`]). Then the set of members, and the order of their initialisers, do not depend on the threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,30 +15,28 @@ use jittison::platform::StaticLibraries;
 use jittison::session::{DefinitionGenerator, JitDylib, RequiredState, SymbolRequest};
 use jittison::{Error, ErrorKind};
 
+use crate::archives::Requirements;
+
 /// An object that was given.
 pub struct Object {
     pub path: String,
     pub size_bytes: u64,
     pub interface: ObjectInterface,
-    /// The symbols that it needs and does not define.
-    pub required: Vec<String>,
 }
 
 /// A dylib that has archives.
 pub type Supplier = (JitDylib, Arc<StaticLibraries>);
 
-/// Adds the archive members that the objects of `dylib` need: from archives of `dylib` first, then from those of the others.
-pub fn pull(dylib: &JitDylib, objects: &[Object], suppliers: &[Supplier]) {
+/// Adds the archive members that the inputs of `dylib` still need: from archives of `dylib` first, then from those of the
+/// others.
+pub fn pull(dylib: &JitDylib, requirements: &Requirements, suppliers: &[Supplier]) {
     let (own, others): (Vec<_>, Vec<_>) = suppliers.iter().partition(|(supplier, _)| supplier == dylib);
-    for object in objects {
-        let mut missing: Vec<&str> = object.required.iter().map(String::as_str).collect();
-        missing.retain(|name| dylib.symbol_flags(name).is_none());
-        for (supplier, libraries) in own.iter().chain(&others) {
-            let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::required(name)).collect();
-            // An error of an archive is reported by each link that needs the archive.
-            let _ = libraries.generate(supplier, &requests);
-            missing.retain(|name| supplier.symbol_flags(name).is_none());
-        }
+    let mut missing = requirements.missing_in(dylib);
+    for (supplier, libraries) in own.iter().chain(&others) {
+        let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::required(name)).collect();
+        // An error of an archive is reported by each link that needs the archive.
+        let _ = libraries.generate(supplier, &requests);
+        missing.retain(|name| supplier.symbol_flags(name).is_none());
     }
 }
 

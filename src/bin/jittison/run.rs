@@ -16,10 +16,12 @@ use std::thread;
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::memory::{OnFull, Placement};
-use jittison::session::{Alias, SymbolFlags, Visibility};
+use jittison::platform::StaticLibraries;
+use jittison::session::{Alias, DefinitionGenerator as _, RequiredState, SymbolFlags, SymbolRequest, Visibility};
 use jittison::{Event, Jit, JitDylib, Program, ProgramEvent, ResourceTracker};
 
-use crate::add::{add_members, add_object, open_archive};
+use crate::add::{add_input, add_members, open_archive};
+use crate::archives::{Requirements, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
 use crate::link::{Failures, Object, Supplier, pull};
@@ -52,16 +54,21 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     let program = Program::new(&jit, &tracker).map_err(message_of)?;
     define(&tracker, args)?;
     let mut objects = Vec::new();
-    for (group, (dylib, tracker)) in inputs.groups.iter().zip(&dylibs) {
-        objects.push((dylib, add_group(&jit, dylib, tracker, group)?));
+    let mut required = vec![Requirements::of_entry(&args.entry)];
+    required.resize_with(dylibs.len(), Requirements::default);
+    for ((group, (dylib, tracker)), requirements) in inputs.groups.iter().zip(&dylibs).zip(&mut required) {
+        objects.push((dylib, add_group(&jit, dylib, tracker, group, &args.entry, requirements)?));
+    }
+    let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
+    for ((dylib, _), requirements) in dylibs.iter().zip(&required) {
+        pull(dylib, requirements, &suppliers);
+    }
+    if !args.nodefaultlibs && !args.phony_externals {
+        add_support_libraries(&jit, &dylibs, &required, args.no_exec)?;
     }
     report.end_stage("add");
     if !args.no_exec {
-        check_entry(objects.iter().flat_map(|(_, objects)| objects), &args.entry)?;
-    }
-    let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
-    for (dylib, objects) in &objects {
-        pull(dylib, objects, &suppliers);
+        check_entry(&dylibs[0].0, &args.entry, &required[0])?;
     }
     let mut failures = Failures::default();
     for (dylib, objects) in &objects {
@@ -88,8 +95,8 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     }
     // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.
     let observe = move |event| cleanup.handle_event(event);
-    // SAFETY: B1 - the user promises that the objects may run and that the entry is a `main`. `check_entry` found that one
-    // of the objects defines it as a function.
+    // SAFETY: B1 - the user promises that the objects may run and that the entry is a `main`. `check_entry` found that the
+    // program defines it, as a function or without a type.
     let status = unsafe { program.run(&args.entry, &arguments, observe) }.map_err(message_of)?;
     // Exit here, without drops. Threads may still run code that was not removed, or this is a child that the program forked.
     std::process::exit(status)
@@ -99,7 +106,8 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
-    let mut builder = DEFAULT_LIBRARIES.iter().fold(near, |builder, name| builder.library(name));
+    let default: &[&str] = if args.nodefaultlibs { &[] } else { &DEFAULT_LIBRARIES };
+    let mut builder = default.iter().fold(near, |builder, name| builder.library(name));
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
@@ -154,25 +162,64 @@ fn define(tracker: &ResourceTracker, args: &RunArgs) -> Result<(), String> {
     if aliases.is_empty() { Ok(()) } else { tracker.define_aliases(&aliases).map_err(message_of) }
 }
 
-/// Adds the inputs of one dylib.
-fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Group) -> Result<Vec<Object>, String> {
+/// Adds the inputs of one dylib in their order, with the members of archives that the inputs before each archive require.
+fn add_group(
+    jit: &Jit,
+    dylib: &JitDylib,
+    tracker: &ResourceTracker,
+    group: &Group,
+    entry: &str,
+    requirements: &mut Requirements,
+) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     let mut archives = Vec::new();
     for input in &group.inputs {
         match input {
-            Input::Object(path) => objects.push(add_object(jit, tracker, path)?),
-            Input::Archive(path) => archives.push(path),
-            Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path)?),
+            Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements)?),
+            Input::Archive(path) => {
+                let archive = open_archive(path)?;
+                requirements.search(jit, tracker, &archive, entry)?;
+                archives.push(archive);
+            }
+            Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path, requirements)?),
         }
     }
+    objects.iter().for_each(|object| requirements.note_entry(&object.interface, entry));
     if !archives.is_empty() {
         // Members are removed together with the objects of the program.
         let libraries = jit.static_libraries(dylib).map_err(message_of)?;
         libraries.set_tracker(tracker);
-        let archives = archives.into_iter().map(|path| open_archive(path)).collect::<Result<_, _>>()?;
         libraries.add(archives).map_err(message_of)?;
     }
     Ok(objects)
+}
+
+/// Adds members of the compiler's support library that define what neither the inputs nor the process define.
+fn add_support_libraries(
+    jit: &Jit,
+    dylibs: &[(JitDylib, ResourceTracker)],
+    required: &[Requirements],
+    is_offline: bool,
+) -> Result<(), String> {
+    let is_defined = |name: &&str| dylibs.iter().any(|(dylib, _)| dylib.symbol_flags(name).is_some());
+    for ((dylib, tracker), requirements) in dylibs.iter().zip(required) {
+        let mut missing = requirements.missing_in(dylib);
+        missing.retain(|name| may_be_of_compiler(name) && !is_defined(name));
+        if !is_offline && !missing.is_empty() {
+            let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::weak(name)).collect();
+            let found = jit.process_dylib().lookup(&requests, RequiredState::Resolved).map_err(message_of)?;
+            let mut is_absent = found.iter().map(|found| found.address.is_null());
+            missing.retain(|_| is_absent.next() == Some(true));
+        }
+        if let Some(library) = support_library().filter(|_| !missing.is_empty()) {
+            let libraries = StaticLibraries::new(jit.layer());
+            libraries.set_tracker(tracker);
+            libraries.add(vec![open_archive(&library)?]).map_err(message_of)?;
+            let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::required(name)).collect();
+            libraries.generate(dylib, &requests).map_err(message_of)?;
+        }
+    }
+    Ok(())
 }
 
 /// The dylibs that have archives.
@@ -234,10 +281,10 @@ impl Cleanup {
     }
 }
 
-fn check_entry<'a>(objects: impl Iterator<Item = &'a Object>, entry: &str) -> Result<(), String> {
-    let mut symbols = objects.flat_map(|object| &object.interface.symbols);
-    match symbols.find(|symbol| symbol.name.as_str() == entry) {
-        Some(symbol) if symbol.is_callable => Ok(()),
+/// Checks that an object or a member of an archive of the program defines the entry as a function.
+fn check_entry(dylib: &JitDylib, entry: &str, requirements: &Requirements) -> Result<(), String> {
+    match dylib.symbol_flags(entry) {
+        Some(flags) if flags.contains(SymbolFlags::CALLABLE) || requirements.has_untyped_entry => Ok(()),
         Some(_) => Err(format!("`{entry}` is not a function; nothing was run; name a function with --entry")),
         None => {
             Err(format!("no object defines a function `{entry}`; nothing was run; name another function with --entry"))

@@ -307,6 +307,20 @@ impl Archive {
         }
     }
 
+    /// Calls `visit` for every entry of the symbol table, in its order: the name, and the offset of the header of the member
+    /// that defines it. Leaves names out that are not UTF-8.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Archive`] if the table is malformed.
+    #[cfg(feature = "unstable")]
+    pub fn each_name(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        self.each_symbol(|_, name, member| {
+            if let Ok(name) = std::str::from_utf8(name) {
+                visit(name, member);
+            }
+        })
+    }
+
     /// Calls `visit` for every entry of the symbol table: the position of the name for [`name_at`](Self::name_at), the
     /// name, and the offset of the header of the member that defines it.
     fn each_symbol(&self, mut visit: impl FnMut(u32, &[u8], u64)) -> Result<()> {

@@ -210,7 +210,7 @@ impl GraphBuilder {
         let Some(visible) = self.visible.iter_mut().find(|symbol| symbol.index == signature) else {
             return self.note(check::no_signature(signature));
         };
-        visible.is_comdat = graph.symbols[signature.index()].binding == Binding::Global;
+        visible.is_comdat = true;
         let Some(member) = graph.blocks.get_mut(block.index()) else { return self.note(check::no_block(block)) };
         let known = graph.group_signatures.iter().position(|known| *known == signature);
         let group = known.unwrap_or_else(|| {
@@ -367,9 +367,11 @@ impl BuiltGraph {
                 is_weak: symbol.binding == Binding::Weak,
                 is_exported: visible.is_exported,
                 is_callable: visible.is_callable,
+                is_untyped: false,
                 is_thread_local: is_thread_local(graph, symbol),
                 is_absolute: matches!(symbol.definition, Definition::Absolute(_)),
                 is_comdat: visible.is_comdat,
+                leader: leader(graph, visible.index),
                 has_address: true,
                 is_common: false,
                 size: symbol.size,
@@ -393,6 +395,14 @@ impl std::fmt::Debug for GraphBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "builder of graph `{}`", self.name)
     }
+}
+
+/// The signature of the COMDAT group that has a symbol, unless the symbol is the signature itself.
+fn leader(graph: &LinkGraph, index: SymbolIndex) -> Option<SymbolIndex> {
+    let Definition::Block(block, _) = graph.definition(index) else { return None };
+    let group = graph.blocks[block.index()].group?;
+    let signature = *graph.group_signatures.get(group as usize)?;
+    (signature != index).then_some(signature)
 }
 
 fn is_thread_local(graph: &LinkGraph, symbol: &GraphSymbol) -> bool {

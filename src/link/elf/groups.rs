@@ -1,75 +1,143 @@
 //! COMDAT section groups, as far as the interface of an object needs them (gABI, "Section Groups").
 //!
-//! A native linker keeps the first group of each signature. Here the claims of names choose the group: mostly all
-//! definitions of a group are weak. Two kinds of groups need more:
+//! A native linker keeps the first group of each signature and drops the others as a whole. Here one symbol *stands for*
+//! each group in the symbol table of the dylib. If that symbol is left out because another object's group has it, all
+//! definitions of the group are left out.
 //!
-//! | group | what the interface has |
+//! | group | the symbol that stands for it |
 //! |---|---|
-//! | with a strong definition whose name is the signature | [`InterfaceSymbol::is_comdat`](super::InterfaceSymbol::is_comdat): a second such definition is left out |
-//! | without a global definition | a symbol without address that stands for the group |
+//! | with a global definition whose name is the signature | that definition |
+//! | with another signature and a strong definition | a symbol without address |
+//! | with another signature and weak definitions only | none: of each name the first definition is kept |
+//! | without a global definition | a symbol without address |
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{LittleEndian, U32};
 
 use crate::error::Error;
-use crate::link::elf::{Defined, ElfObject, LE, SectionHeader, is_loaded, shn, sht, st};
+use crate::link::elf::{ElfObject, LE, SectionHeader, is_loaded, shn, sht, st};
 use crate::link::graph::SymbolIndex;
 
-/// A COMDAT group.
+/// The COMDAT groups of an object.
+#[derive(Default)]
+pub(super) struct Groups<'a> {
+    /// The definitions that stand for their groups, ascending.
+    signatures: Vec<SymbolIndex>,
+    /// The other definitions of groups, ascending, each with the symbol that stands for its group.
+    members: Vec<(SymbolIndex, SymbolIndex)>,
+    /// The groups for which a symbol without address stands.
+    pub(super) unnamed: Vec<UnnamedGroup<'a>>,
+}
+
+/// A COMDAT group for which no definition stands.
+pub(super) struct UnnamedGroup<'a> {
+    pub(super) signature: &'a str,
+    /// The symbol of the signature.
+    pub(super) symbol: SymbolIndex,
+}
+
+/// A COMDAT group as the object has it.
 struct Group<'a> {
     signature: SymbolIndex,
     /// Section indices.
     members: &'a [U32<LittleEndian>],
 }
 
-/// A COMDAT group without a global definition.
-pub(super) struct LocalGroup<'a> {
-    pub(super) signature: &'a str,
-    /// The symbol of the signature.
-    pub(super) symbol: SymbolIndex,
-}
-
-/// Keeps those of the strong definitions `symbols` that are signatures of COMDAT groups. `symbols` are ascending.
-#[cold]
-pub(super) fn retain_signatures(object: &ElfObject<'_>, symbols: &mut Vec<SymbolIndex>) -> Result<(), Error> {
-    let mut signatures = comdat_groups(object)?;
-    signatures.sort_unstable_by_key(|group| group.signature);
-    symbols.retain(|symbol| signatures.binary_search_by_key(symbol, |group| group.signature).is_ok());
-    Ok(())
-}
-
-/// The groups with loaded sections of which none has one of the global definitions `defined`.
-pub(super) fn local_groups<'a>(object: &ElfObject<'a>, defined: &[Defined<'a>]) -> Result<Vec<LocalGroup<'a>>, Error> {
-    if !object.sections.iter().any(|section| section.sh_type(LE).0 == sht::GROUP) {
-        return Ok(Vec::new());
-    }
-    let mut groups = comdat_groups(object)?;
-    // Most signatures are global definitions of their group.
-    groups.retain(|group| is_local_or_undefined(object, group.signature));
-    if groups.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut has_definition = vec![false; object.sections.len()];
-    for (_, index, symbol) in defined {
-        if let Ok(Some(section)) = object.symbols.section(symbol, index.index())
-            && let Some(has_definition) = has_definition.get_mut(section)
-        {
-            *has_definition = true;
+impl<'a> Groups<'a> {
+    /// Reads the groups. `grouped` are the global definitions in sections of groups, ascending.
+    pub(super) fn read(object: &ElfObject<'a>, grouped: Vec<SymbolIndex>) -> Result<Groups<'a>, Error> {
+        let mut found = Groups::default();
+        if !object.sections.iter().any(|section| section.sh_type(LE).0 == sht::GROUP) {
+            return Ok(found);
         }
+        let groups = comdat_groups(object)?;
+        let mut signatures: Vec<SymbolIndex> = groups.iter().map(|group| group.signature).collect();
+        signatures.sort_unstable();
+        let is_signature = |symbol: &SymbolIndex| signatures.binary_search(symbol).is_ok();
+        let others: Vec<SymbolIndex>;
+        (found.signatures, others) = grouped.into_iter().partition(is_signature);
+        // Most groups have one global definition, which is their signature.
+        if !others.is_empty() || groups.iter().any(|group| is_local_or_undefined(object, group.signature)) {
+            found.read_others(object, &groups, &others)?;
+        }
+        Ok(found)
     }
-    let (mut local, mut unread) = (Vec::new(), object.bytes.len() / size_of::<U32<LittleEndian>>());
-    for Group { signature, members } in groups {
+
+    /// Reads what is in the groups besides definitions that are signatures: `others`.
+    #[cold]
+    fn read_others(
+        &mut self,
+        object: &ElfObject<'a>,
+        groups: &[Group<'a>],
+        others: &[SymbolIndex],
+    ) -> Result<(), Error> {
+        let group_of = group_by_section(object, groups)?;
+        let in_group = |symbol: &SymbolIndex| {
+            let section = object.symbols.section(object.symbols.all.get(symbol.index())?, symbol.index());
+            Some(((*group_of.get(section.ok()??)?)?, *symbol))
+        };
+        let mut others: Vec<(usize, SymbolIndex)> = others.iter().filter_map(in_group).collect();
+        others.sort_unstable();
+        let mut rest = &others[..];
+        for (number, Group { signature, members }) in groups.iter().enumerate() {
+            let own;
+            (own, rest) = rest.split_at(rest.partition_point(|(group, _)| *group <= number));
+            let is_named = self.signatures.binary_search(signature).is_ok();
+            let is_in_memory =
+                |section: &U32<LittleEndian>| section_at(object, section.get(LE) as usize).is_some_and(is_loaded);
+            let is_unnamed = !is_named
+                && is_local_or_undefined(object, *signature)
+                && match own {
+                    [] => members.iter().any(is_in_memory),
+                    _ => own.iter().any(|(_, symbol)| is_strong(object, *symbol)),
+                };
+            if is_unnamed {
+                let name = signature_name(object, *signature)?;
+                self.unnamed.push(UnnamedGroup { signature: name, symbol: *signature });
+            }
+            if is_named || is_unnamed {
+                self.members.extend(own.iter().map(|(_, symbol)| (*symbol, *signature)));
+            }
+        }
+        self.members.sort_unstable();
+        Ok(())
+    }
+
+    /// Whether a definition stands for its group.
+    pub(super) fn is_signature(&self, symbol: SymbolIndex) -> bool {
+        !self.signatures.is_empty() && self.signatures.binary_search(&symbol).is_ok()
+    }
+
+    /// The symbol that stands for the group of another definition.
+    pub(super) fn leader_of(&self, symbol: SymbolIndex) -> Option<SymbolIndex> {
+        if self.members.is_empty() {
+            return None;
+        }
+        let position = self.members.binary_search_by_key(&symbol, |(member, _)| *member).ok()?;
+        Some(self.members[position].1)
+    }
+}
+
+/// By section: the number of its group.
+fn group_by_section(object: &ElfObject<'_>, groups: &[Group<'_>]) -> Result<Vec<Option<usize>>, Error> {
+    let mut group_of = vec![None; object.sections.len()];
+    let mut unread = object.bytes.len() / size_of::<U32<LittleEndian>>();
+    for (number, Group { members, .. }) in groups.iter().enumerate() {
         // Otherwise many groups could have the same bytes of the file as their members.
         unread = unread
             .checked_sub(members.len())
             .ok_or_else(|| object.malformed("its section groups overlap in the file"))?;
-        let sections = || members.iter().map(|member| member.get(LE) as usize);
-        let is_in_memory = |section: usize| section_at(object, section).is_some_and(is_loaded);
-        if sections().any(is_in_memory) && !sections().any(|section| has_definition.get(section) == Some(&true)) {
-            local.push(LocalGroup { signature: signature_name(object, signature)?, symbol: signature });
+        for member in *members {
+            if let Some(group) = group_of.get_mut(member.get(LE) as usize) {
+                *group = Some(number);
+            }
         }
     }
-    Ok(local)
+    Ok(group_of)
+}
+
+fn is_strong(object: &ElfObject<'_>, symbol: SymbolIndex) -> bool {
+    object.symbols.all.get(symbol.index()).is_some_and(|symbol| symbol.st_bind().0 != st::BIND_WEAK)
 }
 
 fn comdat_groups<'a>(object: &ElfObject<'a>) -> Result<Vec<Group<'a>>, Error> {

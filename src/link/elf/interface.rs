@@ -14,7 +14,7 @@ use crate::base::Name;
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::{group_claim_name, is_private};
-use crate::link::elf::groups::{self, LocalGroup};
+use crate::link::elf::groups::{Groups, UnnamedGroup};
 use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::init_fragments;
@@ -39,20 +39,24 @@ pub struct InterfaceSymbol {
     pub name: Name,
     /// Its index in the object's symbol table.
     pub index: SymbolIndex,
-    /// Whether another definition may replace it: weak (`STB_WEAK`), unique (`STB_GNU_UNIQUE`) or common.
+    /// Whether another definition may replace it: weak (`STB_WEAK`) or common.
     pub is_weak: bool,
     /// Whether other dylibs see it: its visibility is neither hidden nor internal.
     pub is_exported: bool,
     /// Whether it is a function (`STT_FUNC`, `STT_GNU_IFUNC`).
     pub is_callable: bool,
+    /// Whether it has no type (`STT_NOTYPE`), as a function of an assembler may have none.
+    pub is_untyped: bool,
     /// Whether every thread has its own copy (`STT_TLS`).
     pub is_thread_local: bool,
     /// Whether it is a fixed value (`SHN_ABS`).
     pub is_absolute: bool,
-    /// Whether it is a strong definition and the signature of its COMDAT group. Of several such definitions with one
-    /// name, the first counts.
+    /// Whether it stands for a COMDAT group. Of several such definitions with one name, the first counts.
     pub is_comdat: bool,
-    /// Whether it has an address. If not, it stands for a COMDAT group without a global definition.
+    /// The index of the symbol that stands for its COMDAT group, if that is another one. If that symbol is left out, so is
+    /// this one.
+    pub leader: Option<SymbolIndex>,
+    /// Whether it has an address. If not, it only stands for a COMDAT group.
     pub has_address: bool,
     /// Whether it is a common symbol (`SHN_COMMON`). Of several common symbols with one name, the largest counts.
     pub is_common: bool,
@@ -99,19 +103,36 @@ pub(super) fn visit_definitions(
     visit: &mut impl FnMut(InterfaceSymbol, usize),
 ) -> Result<(), Error> {
     let mut defined = SmallVec::new();
-    let mut comdat = Vec::new();
-    definitions(object, &mut defined, &mut comdat)?;
-    if !comdat.is_empty() {
-        groups::retain_signatures(object, &mut comdat)?;
-    }
+    let mut grouped = Vec::new();
+    let has_default_versions = definitions(object, &mut defined, &mut grouped)?;
+    let groups = Groups::read(object, grouped)?;
     let mut text = SharedText::of(object, &defined);
     for (number, (name, index, symbol)) in defined.iter().enumerate() {
-        let is_comdat = !comdat.is_empty() && comdat.binary_search(index).is_ok();
-        let symbol = InterfaceSymbol { is_comdat, ..interface_symbol(text.next_name(name), *index, symbol) };
+        let (is_comdat, leader) = (groups.is_signature(*index), groups.leader_of(*index));
+        let symbol = InterfaceSymbol { is_comdat, leader, ..interface_symbol(text.next_name(name), *index, symbol) };
         visit(symbol, defined.len() - number);
     }
-    for group in groups::local_groups(object, &defined)? {
-        visit(group_symbol(&group), 1);
+    for group in &groups.unnamed {
+        visit(group_symbol(group), 1);
+    }
+    if has_default_versions {
+        visit_versions(object, &defined, visit)?;
+    }
+    Ok(())
+}
+
+/// Passes `name@VERSION` to `visit` for each definition `name@@VERSION`. References may name that version.
+#[cold]
+fn visit_versions(
+    object: &ElfObject<'_>,
+    defined: &[Defined<'_>],
+    visit: &mut impl FnMut(InterfaceSymbol, usize),
+) -> Result<(), Error> {
+    for (_, index, symbol) in defined {
+        if let Some((name, version)) = object.symbol_name(symbol)?.split_once("@@") {
+            let name = Name::from(format!("{name}@{version}"));
+            visit(interface_symbol(name, *index, symbol), 1);
+        }
     }
     Ok(())
 }
@@ -182,17 +203,21 @@ impl SharedText {
     }
 }
 
-/// Collects the global definitions in `defined`, and those of them that are strong and in section groups in `grouped`.
-/// An out-parameter, because the vector is too large to move.
+/// Collects the global definitions in `defined`, and those of them that are in section groups in `grouped`. An
+/// out-parameter, because the vector is too large to move. Returns whether some definition is of a default version.
 fn definitions<'a>(
     object: &ElfObject<'a>,
     defined: &mut SmallVec<[Defined<'a>; 16]>,
     grouped: &mut Vec<SymbolIndex>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
+    let mut has_default_versions = false;
     let symbols = object.symbols.all;
     // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
     let may_have_versions = object.may_have_versions();
+    // The last section that was found to be loaded and in no group. Most definitions are in the section of the one
+    // before.
+    let mut plain_section = shn::UNDEF;
     for (number, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
@@ -201,7 +226,7 @@ fn definitions<'a>(
             Some(name) => name,
             None => object.symbol_name(symbol)?.as_bytes(),
         };
-        let name = if may_have_versions { without_default_version(name) } else { name };
+        let name = if may_have_versions { without_default_version(name, &mut has_default_versions) } else { name };
         if name.is_empty() {
             return Err(object.malformed("a global symbol without a name"));
         }
@@ -214,30 +239,50 @@ fn definitions<'a>(
             return Err(object.fault(LinkFault::NotAnObject(problem.to_string())));
         }
         let index = SymbolIndex((first + number) as u32);
-        // An index of a section that does not exist is refused when the object is read.
-        let section = object.symbols.section(symbol, index.index()).ok().flatten();
-        let section = section.and_then(|section| object.sections.section(object::SectionIndex(section)).ok());
-        match section {
-            // A symbol without an address, such as one of debug information. Code cannot refer to it.
-            Some(section) if !is_loaded(section) => continue,
-            Some(section) if section.sh_flags(LE).0 & shf::GROUP != 0 && symbol.st_bind().0 == st::BIND_GLOBAL => {
-                grouped.push(index);
+        if symbol.st_shndx(LE).0 != plain_section {
+            match place_of(object, symbol, index) {
+                // A symbol without an address, such as one of debug information. Code cannot refer to it.
+                Place::NotLoaded => continue,
+                Place::InGroup => grouped.push(index),
+                // Such symbols have their section indices in another table.
+                Place::Plain if symbol.st_shndx(LE).0 == shn::EXTENDED => {}
+                Place::Plain => plain_section = symbol.st_shndx(LE).0,
             }
-            _ => {}
         }
         if defined.is_empty() {
             defined.reserve(symbols.len() - first);
         }
         defined.push((name, index, symbol));
     }
-    Ok(())
+    Ok(has_default_versions)
+}
+
+/// The section of a definition, as far as the interface depends on it.
+enum Place {
+    NotLoaded,
+    InGroup,
+    /// Any other section, or none: an absolute or a common symbol.
+    Plain,
+}
+
+#[inline(never)] // called for few definitions, so that the loop keeps its variables in registers
+fn place_of(object: &ElfObject<'_>, symbol: &ElfSymbol, index: SymbolIndex) -> Place {
+    // An index of a section that does not exist is refused when the object is read.
+    let section = object.symbols.section(symbol, index.index()).ok().flatten();
+    match section.and_then(|section| object.sections.section(object::SectionIndex(section)).ok()) {
+        Some(section) if !is_loaded(section) => Place::NotLoaded,
+        Some(section) if section.sh_flags(LE).0 & shf::GROUP != 0 => Place::InGroup,
+        _ => Place::Plain,
+    }
 }
 
 /// The name that references without a version have for a symbol of the default version: `name` for `name@@VERSION`
-/// (`.symver`). Any other name stays as it is.
+/// (`.symver`). Sets `is_found` for such a name. Any other name stays as it is.
 #[cold]
-fn without_default_version(name: &[u8]) -> &[u8] {
-    name.windows(2).position(|pair| pair == b"@@").map_or(name, |end| &name[..end])
+fn without_default_version<'a>(name: &'a [u8], is_found: &mut bool) -> &'a [u8] {
+    let Some(end) = name.windows(2).position(|pair| pair == b"@@") else { return name };
+    *is_found = true;
+    &name[..end]
 }
 
 fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {
@@ -245,12 +290,14 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
     InterfaceSymbol {
         name,
         index,
-        is_weak: matches!(symbol.st_bind().0, st::BIND_WEAK | st::BIND_GNU_UNIQUE) || section == shn::COMMON,
+        is_weak: symbol.st_bind().0 == st::BIND_WEAK || section == shn::COMMON,
         is_exported: !matches!(symbol.st_visibility().0, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
         is_callable: matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
+        is_untyped: kind == st::TYPE_NOTYPE,
         is_thread_local: kind == st::TYPE_TLS,
         is_absolute: section == shn::ABS,
         is_comdat: false,
+        leader: None,
         has_address: true,
         is_common: section == shn::COMMON,
         size: symbol.st_size(LE),
@@ -259,16 +306,18 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
 
 /// The symbol that stands for a section group. No symbol of a compiler has such a name.
 #[cold]
-fn group_symbol(group: &LocalGroup<'_>) -> InterfaceSymbol {
+fn group_symbol(group: &UnnamedGroup<'_>) -> InterfaceSymbol {
     InterfaceSymbol {
         name: Name::from(group_claim_name(group.signature)),
         index: group.symbol,
         is_weak: true,
         is_exported: false,
         is_callable: false,
+        is_untyped: false,
         is_thread_local: false,
         is_absolute: false,
-        is_comdat: false,
+        is_comdat: true,
+        leader: None,
         has_address: false,
         is_common: false,
         size: 0,

@@ -7,11 +7,13 @@
 //! | `groups.rs` | its COMDAT groups, as far as the interface needs them |
 //! | `outline.rs` | the positions of its tables, kept between the interface and the link |
 //! | `names.rs` | its string tables |
+//! | `compact.rs` | compact relocations, as relocations of the usual form |
 //! | `read.rs`, `relocations.rs`, `properties.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
 //!
 //! The `object` crate parses the headers. This module checks everything that a malformed object may state wrongly, so
 //! the code after it never meets an index or a range that does not exist.
 
+mod compact;
 mod data;
 mod groups;
 mod interface;
@@ -21,6 +23,7 @@ mod properties;
 mod read;
 mod relocations;
 
+pub(crate) use compact::relocations_of;
 pub(crate) use data::{ObjectVariable, variables};
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use interface::{NamedSection, ScannedInterface, defined_names};
@@ -287,7 +290,7 @@ pub(crate) fn section_name_table<'a>(
 pub(crate) fn is_loaded(section: &SectionHeader) -> bool {
     let kind = section.sh_type(LE).0;
     section.sh_flags(LE).0 & (shf::ALLOC | shf::EXCLUDE) == shf::ALLOC
-        && !matches!(kind, sht::NOTE | sht::RELA | sht::REL | sht::GROUP)
+        && !matches!(kind, sht::NOTE | sht::RELA | sht::REL | sht::CREL | sht::GROUP)
 }
 
 /// Describes bytes that are not ELF, for an error.
@@ -330,13 +333,13 @@ fn machine_name(machine: u16) -> String {
 
 /// Symbol types, bindings and visibilities of the gABI and of GNU.
 pub(crate) mod st {
+    pub(crate) const TYPE_NOTYPE: u8 = 0;
     pub(crate) const TYPE_SECTION: u8 = 3;
     pub(crate) const TYPE_FILE: u8 = 4;
     pub(crate) const TYPE_FUNC: u8 = 2;
     pub(crate) const TYPE_TLS: u8 = 6;
     pub(crate) const TYPE_GNU_IFUNC: u8 = 10;
     pub(crate) const BIND_LOCAL: u8 = 0;
-    pub(crate) const BIND_GLOBAL: u8 = 1;
     pub(crate) const BIND_WEAK: u8 = 2;
     pub(crate) const BIND_GNU_UNIQUE: u8 = 10;
     pub(crate) const VISIBILITY_DEFAULT: u8 = 0;

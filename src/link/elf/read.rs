@@ -237,7 +237,7 @@ impl<'data> Reader<'_, 'data> {
             _ if object.arch.is_unwind_section(kind) => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
             sht::NOTE => return Ok(self.notes(section)),
-            sht::RELA | sht::REL | sht::GROUP => return Ok(None),
+            sht::RELA | sht::REL | sht::CREL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }
         let (size, align) = (section.sh_size(LE), section.sh_addralign(LE).max(1));
@@ -443,9 +443,12 @@ impl<'data> Reader<'_, 'data> {
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
         }
         if value > block.size {
-            let size = block.size;
-            return Err(object
-                .malformed(format!("symbol `{}` is at {value:#x}, past the end ({size:#x}) of its section", name())));
+            // A native linker gives it an address outside. Here nothing of the object is there.
+            let (size, section) = (block.size, self.graph.text_of(object.bytes, &block.name));
+            let what = format!(
+                "symbol outside of its section, which has {size:#x} bytes: refer to a symbol inside, with an addend"
+            );
+            return Err(object.unsupported(&what, section, value, name()));
         }
         Ok(Definition::Block(id, value))
     }
@@ -587,7 +590,6 @@ static BINDINGS: [Binding; 16] = {
     let mut bindings = [Binding::Global; 16];
     bindings[st::BIND_LOCAL as usize] = Binding::Local;
     bindings[st::BIND_WEAK as usize] = Binding::Weak;
-    bindings[st::BIND_GNU_UNIQUE as usize] = Binding::Weak;
     bindings
 };
 

@@ -6,6 +6,8 @@
 //!    [`Summary`].
 //! 2. If the summary shows an unusual relocation (a type that makes no edge, or an error), the edges are discarded, and
 //!    [`Reader::edges_one_by_one`] reads the relocations again and reports the error.
+//!
+//! Compact relocations (`compact.rs`) take the same steps, some at a time.
 
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use object::read::elf::{Rela as _, SectionHeader as _};
 
 use crate::arch::{EdgeKind, KindSet, RelocationType};
 use crate::error::{Error, LinkFault};
+use crate::link::elf::compact::CompactTable;
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
 use crate::link::graph::{Block, BlockId, Content, Edge, LinkGraph, SymbolIndex};
@@ -32,15 +35,13 @@ impl<'data> Reader<'_, 'data> {
             let block = self.block_of.get(section.sh_info(LE) as usize);
             match (section.sh_type(LE).0, block) {
                 (sht::RELA, Some(Some(block))) => self.edges(section, *block)?,
-                (sht::RELA, None) => return Err(object.malformed("relocations for a section that does not exist")),
-                (kind, Some(Some(_))) => {
+                (sht::CREL, Some(Some(block))) => self.compact_edges(section, *block)?,
+                (sht::RELA | sht::CREL, None) => {
+                    return Err(object.malformed("relocations for a section that does not exist"));
+                }
+                (_, Some(Some(_))) => {
                     let name = object.section_name(section)?;
-                    let what = if kind == sht::REL {
-                        "relocations without addends (SHT_REL)"
-                    } else {
-                        "compact relocations (SHT_CREL)"
-                    };
-                    return Err(object.unsupported(what, name, 0, ""));
+                    return Err(object.unsupported("relocations without addends (SHT_REL)", name, 0, ""));
                 }
                 _ => {}
             }
@@ -64,7 +65,7 @@ impl<'data> Reader<'_, 'data> {
     fn read_tables(&self) -> impl Iterator<Item = Range<usize>> + Clone {
         self.relocation_sections.iter().filter_map(|section| {
             let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
-            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
+            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 != sht::REL)?;
             Some(start as usize..start.saturating_add(size) as usize)
         })
     }
@@ -85,14 +86,59 @@ impl<'data> Reader<'_, 'data> {
             return Ok(());
         }
         let (first, referrer) = (self.graph.edges.len(), self.graph.use_recorder.next_referrer());
+        self.add_edges(relocations, block, block_size, referrer)?;
+        self.set_edges(block, first, referrer);
+        Ok(())
+    }
+
+    /// As [`edges`](Self::edges), for a table of compact relocations.
+    #[cold]
+    fn compact_edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {
+        let object = self.object;
+        let malformed = |problem: String| {
+            let name = object.section_name(section).unwrap_or_default();
+            object.malformed(format!("compact relocations (SHT_CREL) in `{name}`: {problem}"))
+        };
+        let Some(mut table) = CompactTable::open(section, object.bytes).map_err(malformed)? else { return Ok(()) };
+        let block_size = self.check_relocatable(block, table.remaining() == 0)?;
+        if !table.has_addends() {
+            let name = object.section_name(section)?;
+            return Err(object.unsupported("compact relocations without addends (SHT_CREL)", name, 0, ""));
+        }
+        let (first, referrer) = (self.graph.edges.len(), self.graph.use_recorder.next_referrer());
+        loop {
+            match table.next_piece().map_err(malformed)? {
+                [] => break,
+                piece => self.add_edges(piece, block, block_size, referrer)?,
+            }
+        }
+        self.set_edges(block, first, referrer);
+        Ok(())
+    }
+
+    /// Makes the edges of some relocations of a block.
+    #[inline]
+    fn add_edges(
+        &mut self,
+        relocations: &[Rela],
+        block: BlockId,
+        block_size: u64,
+        referrer: ReferrerBit,
+    ) -> Result<(), Error> {
+        let first = self.graph.edges.len();
         if !self.plain_edges(relocations, block_size, referrer) {
             self.graph.edges.truncate(first);
             self.edges_one_by_one(relocations, block, referrer)?;
         }
+        Ok(())
+    }
+
+    /// Gives a block the edges from `first` on.
+    #[inline]
+    fn set_edges(&mut self, block: BlockId, first: usize, referrer: ReferrerBit) {
         let end = self.graph.edges.len() as u32;
         let target = &mut self.graph.blocks[block.index()];
         (target.edges, target.referrer_bit) = (first as u32..end, referrer);
-        Ok(())
     }
 
     /// Step 1. Returns false if a relocation is unusual. The edges are then invalid and must be discarded.

@@ -117,7 +117,11 @@ impl SectionView for FieldVerifier<'_> {
     }
 
     fn symbol_size(&self, symbol: u32) -> u64 {
-        self.object.symbol_size(symbol)
+        match self.definition(symbol) {
+            // Another object has the definition.
+            Definition::External => self.link.graph.symbols[symbol as usize].size,
+            _ => self.object.symbol_size(symbol),
+        }
     }
 
     fn is_unwind_table(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use object::LittleEndian;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, Rela as _, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
+use object::read::elf::{Crel, FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
 use crate::arch::verify::{Mismatch, Relocation};
 use crate::base::SegmentKind;
@@ -24,6 +24,7 @@ const SHT_RELA: u32 = 4;
 const SHT_NOTE: u32 = 7;
 const SHT_REL: u32 = 9;
 const SHT_GROUP: u32 = 17;
+const SHT_CREL: u32 = 0x4000_0014;
 const SHN_UNDEF: u16 = 0;
 const SHN_ABS: u16 = 0xfff1;
 const SHN_COMMON: u16 = 0xfff2;
@@ -65,7 +66,9 @@ impl<'a> ObjectView<'a> {
         let mut next = 0;
         for (index, section) in view.sections.enumerate() {
             let (flags, kind) = (section.sh_flags(LE).0, section.sh_type(LE).0);
-            if let (SHT_RELA, Some(tables)) = (kind, view.relocation_tables_of.get_mut(section.sh_info(LE) as usize)) {
+            if let (SHT_RELA | SHT_CREL, Some(tables)) =
+                (kind, view.relocation_tables_of.get_mut(section.sh_info(LE) as usize))
+            {
                 tables.push(index.0);
             }
             if (kind, flags & (SHF_ALLOC | SHF_EXCLUDE)) == (SHT_NOTE, SHF_ALLOC) {
@@ -73,7 +76,7 @@ impl<'a> ObjectView<'a> {
                 view.marks_entries |= graph.arch.notes_say_marked(notes, section.sh_addralign(LE));
             }
             if flags & (SHF_ALLOC | SHF_EXCLUDE) != SHF_ALLOC
-                || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP)
+                || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_CREL | SHT_GROUP)
             {
                 continue;
             }
@@ -155,14 +158,20 @@ impl<'a> ObjectView<'a> {
         let tables = self.relocation_tables_of[section]
             .iter()
             .filter_map(|table| self.sections.section(object::SectionIndex(*table)).ok());
-        let tables = tables.filter_map(|table| table.rela(LE, self.bytes).ok().flatten());
-        let entries = tables.flat_map(|(entries, _)| entries);
-        let changing = entries.filter(|entry| graph.arch.changes_bytes(entry.r_type(LE, false).0));
-        let relocation = |entry: &object::elf::Rela64<LittleEndian>| {
-            let (r_type, symbol) = (entry.r_type(LE, false).0, entry.r_sym(LE, false));
-            graph.arch.verified_relocation(entry.r_offset(LE), r_type, symbol, entry.r_addend(LE))
+        let entries = tables.flat_map(|table| self.entries(table));
+        let changing = entries.filter(|entry| graph.arch.changes_bytes(entry.r_type.0));
+        let relocation = |Crel { r_offset, r_sym, r_type, r_addend }| {
+            graph.arch.verified_relocation(r_offset, r_type.0, r_sym, r_addend)
         };
         Some(changing.map(relocation).collect())
+    }
+
+    /// The entries of a relocation table, in either form.
+    fn entries(&self, table: &object::elf::SectionHeader64<LittleEndian>) -> impl Iterator<Item = Crel> + use<'a> {
+        let plain = table.rela(LE, self.bytes).ok().flatten().map_or(&[][..], |(entries, _)| entries);
+        let compact = table.crel(LE, self.bytes).ok().flatten();
+        let compact = compact.into_iter().flat_map(|(entries, _)| entries.filter_map(|entry| entry.ok()));
+        plain.iter().map(|entry| Crel::from_rela(entry, LE, false)).chain(compact)
     }
 
     /// A symbol's size from the symbol table; zero for a symbol that the linker made.
@@ -187,7 +196,9 @@ impl<'a> ObjectView<'a> {
             // The linker does not read the names of local symbols before it needs them. Many of them may share a long
             // name, so they are not read here either.
             let is_name = symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name();
-            if !is_name || read.size != symbol.st_size(LE) {
+            // The size of an external is that of its definition.
+            let is_size = read.size == symbol.st_size(LE) || graph.sized_externals.binary_search(&at).is_ok();
+            if !is_name || !is_size {
                 let (found, name) = (graph.symbol_name(at), String::from_utf8_lossy(name()));
                 let found = format!("`{found}` of {} bytes", read.size);
                 let expected = format!("`{name}` of {} bytes", symbol.st_size(LE));

@@ -67,6 +67,13 @@ pub trait MaterializationUnit: Send {
         0
     }
 
+    /// Pairs of positions in [`symbols`](Self::symbols): a symbol, and the symbol that stands for its COMDAT group. If
+    /// the second is left out because another unit has the group, so is the first.
+    #[doc(hidden)]
+    fn group_members(&self) -> &[(u32, u32)] {
+        &[]
+    }
+
     /// Moves the names of all its symbols into `sink`, in order, if the unit does not need them any more; the names
     /// need no copy then. Called just before [`materialize`](Self::materialize), under the dylib's lock. Only units of
     /// this crate can implement it: the type of the argument has no public name.

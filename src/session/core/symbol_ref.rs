@@ -26,6 +26,12 @@ impl SymbolRef {
         JitDylib::from_inner(self.dylib.clone())
     }
 
+    /// The size of the definition in bytes. Zero if it is unknown, or if the symbol was removed.
+    pub(crate) fn size(&self) -> u64 {
+        let state = self.dylib.state.lock();
+        state.table.symbol(self.id).map_or(0, |symbol| state.table.size(symbol))
+    }
+
     /// Orders definitions by identity: first the dylib, then the entry.
     pub(crate) fn sort_key(&self) -> (DylibId, SymbolId) {
         (self.dylib.id, self.id)

@@ -46,17 +46,18 @@ impl ResourceTracker {
             ClaimedSymbol::with_flags(name, flags.declared(), Some(number))
         };
         let symbols = symbols.into_iter().zip(0..).map(claim).collect();
-        begin(self.core(), Arc::from(name), symbols)
+        begin(self.core(), Arc::from(name), symbols, &[])
     }
 
-    /// As [`define_materializing`](Self::define_materializing), for symbols with numbers and sizes. The caller receives
-    /// the outcome.
+    /// As [`define_materializing`](Self::define_materializing), for symbols with numbers and sizes, and for
+    /// [members of groups](MaterializationUnit::group_members). The caller receives the outcome.
     pub(crate) fn begin_materializing(
         &self,
         name: Arc<str>,
         symbols: RecycledVec<ClaimedSymbol>,
+        group_members: &[(u32, u32)],
     ) -> Result<MaterializationResponsibility> {
-        begin(self.core(), name, symbols).map(MaterializationResponsibility::with_outcome_to_caller)
+        begin(self.core(), name, symbols, group_members).map(MaterializationResponsibility::with_outcome_to_caller)
     }
 
     /// Adds symbols that have an address; they are ready at once (ORC: `absoluteSymbols`).
@@ -108,7 +109,7 @@ fn try_define(
     let mut replaced = ReplacedUnits::default();
     {
         // S5: the unit is the embedder's, so it is called before the lock is taken.
-        let symbols = unit.symbols();
+        let (symbols, members) = (unit.symbols(), unit.group_members());
         let sizes: SmallVec<[u64; 16]> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
         let definitions = || {
             symbols.iter().zip(&sizes).map(|((name, flags), size)| {
@@ -125,7 +126,7 @@ fn try_define(
         let inserted = if is_strong { state.table.insert_unit(core.id, unit_name, unprobed) } else { None };
         let id = match inserted {
             Some(id) => id,
-            None => define_with_collisions(&mut state, core, definitions, unit_name, &mut replaced)?,
+            None => define_with_collisions(&mut state, core, definitions, members, unit_name, &mut replaced)?,
         };
         state.table.set_unit(id, unit);
         replaced.units.extend(state.table.drop_unit_if_empty(id));
@@ -140,9 +141,10 @@ fn begin(
     core: &Arc<TrackerCore>,
     unit_name: Arc<str>,
     mut symbols: RecycledVec<ClaimedSymbol>,
+    group_members: &[(u32, u32)],
 ) -> Result<MaterializationResponsibility> {
     let mut replaced = ReplacedUnits::default();
-    let outcome = try_begin(core, &unit_name, &mut symbols, &mut replaced);
+    let outcome = try_begin(core, &unit_name, &mut symbols, group_members, &mut replaced);
     drop(replaced);
     if let Err(error) = &outcome {
         core.dylib().session.observers.deliver_refused(core.dylib(), &unit_name, error);
@@ -155,6 +157,7 @@ fn try_begin(
     core: &Arc<TrackerCore>,
     unit_name: &Arc<str>,
     symbols: &mut RecycledVec<ClaimedSymbol>,
+    group_members: &[(u32, u32)],
     replaced: &mut ReplacedUnits,
 ) -> Result<()> {
     let definitions = symbols.iter().map(|ClaimedSymbol { name, flags, size, .. }| {
@@ -172,7 +175,7 @@ fn try_begin(
             symbols.iter_mut().zip(&ids).for_each(|(symbol, id)| symbol.id = *id);
         }
         None => {
-            let claimed = claim_symbols(&mut state, core, definitions, unit_name, replaced)?;
+            let claimed = claim_symbols(&mut state, core, definitions, group_members, unit_name, replaced)?;
             drop(state);
             let mut claimed = claimed.into_iter();
             symbols.retain_mut(|symbol| claimed.next().flatten().map(|id| symbol.id = id).is_some());
@@ -184,20 +187,68 @@ fn try_begin(
 /// For each definition its entry, or `None` if an existing definition is kept.
 pub(crate) type ClaimedIds = SmallVec<[Option<SymbolId>; 16]>;
 
-/// Inserts definitions in state Materializing.
+/// Inserts definitions in state Materializing. All are checked before the first is inserted.
 pub(crate) fn claim_symbols<'a>(
     state: &mut DylibState,
     core: &TrackerCore,
     definitions: impl Iterator<Item = Definition<'a>> + Clone,
+    group_members: &[(u32, u32)],
     unit_name: &Arc<str>,
     replaced: &mut ReplacedUnits,
 ) -> Result<ClaimedIds> {
-    check_definable(state, core, definitions.clone(), unit_name)?;
-    let mut claim = |new: Definition<'_>| {
+    let lost = LostMembers::find(&state.table, group_members, definitions.clone());
+    let kept = definitions.clone().enumerate().filter(|(position, _)| !lost.contains(*position));
+    check_definable(state, core, kept.map(|(_, new)| new), unit_name)?;
+    let mut claim = |(position, new): (usize, Definition<'_>)| {
+        if lost.contains(position) {
+            return None;
+        }
         let probe = state.table.probe(new.name);
         insert_definition(state, core, new, probe, InitialState::Materializing, unit_name, replaced)
     };
-    Ok(definitions.map(&mut claim).collect())
+    Ok(definitions.enumerate().map(&mut claim).collect())
+}
+
+/// The definitions that are left out with their COMDAT groups, because the table has other groups of the same signatures.
+struct LostMembers {
+    /// By position of the definition. Empty if no definition is left out.
+    is_lost: Vec<bool>,
+}
+
+impl LostMembers {
+    /// `group_members` are pairs of positions: see [`MaterializationUnit::group_members`].
+    fn find<'a>(
+        table: &SymbolTable,
+        group_members: &[(u32, u32)],
+        definitions: impl Iterator<Item = Definition<'a>>,
+    ) -> LostMembers {
+        if group_members.is_empty() {
+            return LostMembers { is_lost: Vec::new() };
+        }
+        let is_taken = |new: Definition<'_>| {
+            let existing = table.find(new.name).and_then(|id| table.symbol(id));
+            existing.is_some_and(|existing| is_same_group(existing.flags, new.flags))
+        };
+        let is_lost_group: Vec<bool> = definitions.map(is_taken).collect();
+        let mut is_lost = vec![false; is_lost_group.len()];
+        for (member, leader) in group_members {
+            if let (Some(is_lost), Some(true)) =
+                (is_lost.get_mut(*member as usize), is_lost_group.get(*leader as usize))
+            {
+                *is_lost = true;
+            }
+        }
+        LostMembers { is_lost }
+    }
+
+    fn contains(&self, position: usize) -> bool {
+        self.is_lost.get(position) == Some(&true)
+    }
+}
+
+/// Whether both symbols stand for a COMDAT group. Called for two symbols of one name.
+fn is_same_group(existing: SymbolFlags, new: SymbolFlags) -> bool {
+    existing.contains(SymbolFlags::COMDAT) && new.contains(SymbolFlags::COMDAT)
 }
 
 /// Inserts the definitions of a lazy unit when some of its names may be taken. All are checked before the first is
@@ -206,14 +257,17 @@ fn define_with_collisions<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
     state: &mut DylibState,
     core: &TrackerCore,
     definitions: impl Fn() -> I,
+    group_members: &[(u32, u32)],
     unit_name: &Arc<str>,
     replaced: &mut ReplacedUnits,
 ) -> Result<UnitId> {
     let mut probes: SmallVec<[_; 16]> = SmallVec::with_capacity(definitions().len());
     let mut are_all_free = true;
-    for new in definitions() {
+    let lost = LostMembers::find(&state.table, group_members, definitions());
+    for (position, new) in definitions().enumerate() {
         let probe = state.table.probe(new.name);
-        if probe.found.is_some() {
+        // A group is lost only if the name of its symbol is taken.
+        if probe.found.is_some() && !lost.contains(position) {
             are_all_free = false;
             check_definition(state, core, &new, probe, unit_name)?;
         }
@@ -225,7 +279,7 @@ fn define_with_collisions<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
         return Ok(id);
     }
     let id = state.table.reserve_unit(probes.len());
-    for (new, probe) in definitions().zip(probes) {
+    for (position, (new, probe)) in definitions().zip(probes).enumerate() {
         // Probed again: an earlier definition of this unit may have the same name.
         let (name, probe) = (new.name, state.table.probe_again(new.name, probe));
         // A name that the unit defines twice is one symbol.
@@ -233,7 +287,8 @@ fn define_with_collisions<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
         if existing.is_some_and(|existing| existing.unit() == Some(id)) {
             continue;
         }
-        if insert_definition(state, core, new, probe, InitialState::Lazy(id), unit_name, replaced).is_none()
+        if (lost.contains(position)
+            || insert_definition(state, core, new, probe, InitialState::Lazy(id), unit_name, replaced).is_none())
             && let Some(record) = state.table.unit_mut(id)
         {
             record.discarded.push(name.clone());
@@ -312,13 +367,16 @@ enum SymbolResolution {
 impl SymbolResolution {
     /// The rules of native linkers, and one more: a symbol that was looked up is never replaced. Of two common symbols the
     /// larger is used. A strong definition replaces a common symbol if it is large enough. A size of zero is unknown,
-    /// and is accepted. A common symbol replaces a weak definition. Of two COMDAT groups the first is used.
+    /// and is accepted. A common symbol replaces a weak definition. Of two COMDAT groups the first is used, whatever the
+    /// bindings of their symbols.
     fn resolve(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> SymbolResolution {
         let existing_size = table.size(existing);
         let is_untouched = existing.state == SymbolState::NeverSearched;
         let is_common = |flags: SymbolFlags| flags.contains(SymbolFlags::COMMON);
-        let is_comdat = |flags: SymbolFlags| flags.contains(SymbolFlags::COMDAT);
         let is_too_small = |wanted: u64, found: u64| found != 0 && wanted > found;
+        if is_same_group(existing.flags, new.flags) {
+            return SymbolResolution::KeepExisting;
+        }
         match (is_common(existing.flags), is_common(new.flags)) {
             (true, true) if is_untouched && is_too_small(new.size, existing_size) => SymbolResolution::ReplaceExisting,
             // The code that has the weak definition would not see the common symbol.
@@ -332,10 +390,12 @@ impl SymbolResolution {
             (true, false) if is_untouched && is_too_small(existing_size, new.size) => {
                 SymbolResolution::TooSmall { wanted: existing_size, found: new.size }
             }
-            _ if new.flags.is_weak() || is_comdat(existing.flags) && is_comdat(new.flags) => {
+            _ if new.flags.is_weak() => SymbolResolution::KeepExisting,
+            _ if existing.flags.is_weak() && is_untouched => SymbolResolution::ReplaceExisting,
+            // Code has the weak definition. A group may be left out, because every object that needs it has a copy.
+            (false, _) if existing.flags.is_weak() && new.flags.contains(SymbolFlags::COMDAT) => {
                 SymbolResolution::KeepExisting
             }
-            _ if existing.flags.is_weak() && is_untouched => SymbolResolution::ReplaceExisting,
             _ => SymbolResolution::Duplicate,
         }
     }
@@ -382,7 +442,7 @@ fn check_definition(
 fn insert_definition(
     state: &mut DylibState,
     core: &TrackerCore,
-    new: Definition<'_>,
+    mut new: Definition<'_>,
     probe: Probe,
     initial: InitialState,
     unit_name: &Arc<str>,
@@ -395,6 +455,9 @@ fn insert_definition(
         if resolution != SymbolResolution::ReplaceExisting {
             return None;
         }
+        // The group stays, and with it the rule that later groups of its signature are left out.
+        let group = state.table.symbol(existing)?.flags.contains(SymbolFlags::COMDAT);
+        new.flags = if group { new.flags | SymbolFlags::COMDAT } else { new.flags };
         let old = state.table.remove(existing)?;
         if let Some(old_unit) = old.unit {
             if let Some(record) = state.table.unit_mut(old_unit) {

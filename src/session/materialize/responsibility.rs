@@ -235,7 +235,7 @@ impl MaterializationResponsibility {
                 state = self.core.dylib().state.lock();
             }
             let definitions = symbols.iter().map(Definition::declared);
-            claim_symbols(&mut state, &core, definitions, &self.unit_name, &mut replaced)?
+            claim_symbols(&mut state, &core, definitions, &[], &self.unit_name, &mut replaced)?
         };
         drop(replaced);
         let outcome = claimed.iter().map(Option::is_some).collect();

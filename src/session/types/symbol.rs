@@ -37,8 +37,7 @@ impl SymbolFlags {
     /// A thread-local variable. Its address is the address of a [`TlsIndex`](crate::base::TlsIndex).
     pub const THREAD_LOCAL: SymbolFlags = SymbolFlags(64);
 
-    /// A strong definition that is the signature of its COMDAT section group. It is not added if another object's group of
-    /// the same signature defines the name.
+    /// Stands for a COMDAT section group. It is not added if a symbol that stands for another object's group has the name.
     pub(crate) const COMDAT: SymbolFlags = SymbolFlags(128);
 
     /// Whether all flags of `other` are set.

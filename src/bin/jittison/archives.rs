@@ -1,0 +1,141 @@
+//! Archives of the command line. As with GNU ld, each is searched where it stands: it adds the members that define what the
+//! inputs before it require. So an object after an archive comes too late to keep a member out, and initialisers run in the
+//! order of the inputs.
+//!
+//! What is missing at the end is searched in all archives (`link.rs`, `pull`), so an archive may also stand before the objects
+//! that need it, as with LLVM's linker. What is missing then is searched in the support library of the compiler, with which a
+//! compiler links every program ([`support_library`]).
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jittison::link::{Archive, ObjectInterface, required_names};
+use jittison::{Jit, JitDylib, ResourceTracker};
+
+use crate::output::message_of;
+
+/// The names that the inputs of one dylib require so far.
+#[derive(Default)]
+pub struct Requirements {
+    /// In the order in which the inputs name them.
+    pub names: Vec<String>,
+    known: HashSet<String>,
+    /// Names of members that are in use, so that each member has a different name in errors.
+    member_names: HashSet<String>,
+    /// A definition without a type under the name of the entry is a function: assemblers write such symbols.
+    pub has_untyped_entry: bool,
+}
+
+impl Requirements {
+    /// The requirements of a program whose first function is `entry`.
+    pub fn of_entry(entry: &str) -> Requirements {
+        let mut requirements = Requirements::default();
+        requirements.add(entry);
+        requirements
+    }
+
+    pub fn add(&mut self, name: &str) {
+        if !self.known.contains(name) {
+            self.known.insert(name.to_string());
+            self.names.push(name.to_string());
+        }
+    }
+
+    /// Those of the names that `dylib` does not define.
+    pub fn missing_in<'a>(&'a self, dylib: &JitDylib) -> Vec<&'a str> {
+        self.names.iter().map(String::as_str).filter(|name| dylib.symbol_flags(name).is_none()).collect()
+    }
+
+    /// Adds the members of an archive that define missing names, and those that these members require. Like GNU ld, goes
+    /// through the symbol table of the archive until that adds no member.
+    pub fn search(
+        &mut self,
+        jit: &Jit,
+        tracker: &ResourceTracker,
+        archive: &Archive,
+        entry: &str,
+    ) -> Result<(), String> {
+        let dylib = tracker.dylib();
+        let (mut added, mut problem, mut has_added) = (HashSet::new(), None, true);
+        while has_added {
+            has_added = false;
+            let visit = &mut |name: &str, offset: u64| {
+                let is_needed = problem.is_none()
+                    && self.known.contains(name)
+                    && !added.contains(&offset)
+                    && dylib.symbol_flags(name).is_none();
+                if is_needed {
+                    has_added |= added.insert(offset);
+                    problem = self.add_member(jit, tracker, archive, offset, entry).err();
+                }
+            };
+            archive.each_name(visit).map_err(message_of)?;
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn add_member(
+        &mut self,
+        jit: &Jit,
+        tracker: &ResourceTracker,
+        archive: &Archive,
+        offset: u64,
+        entry: &str,
+    ) -> Result<(), String> {
+        let member = archive.member(offset).map_err(message_of)?;
+        let short = member.name();
+        let name = if self.member_names.insert(short.clone()) { short } else { member.full_name() };
+        let had_entry = tracker.dylib().symbol_flags(entry).is_some();
+        jit.add_object(tracker, &name, member.bytes.clone()).map_err(message_of)?;
+        required_names(&name, &member.bytes).map_err(message_of)?.into_iter().for_each(|name| self.add(name));
+        if !had_entry && tracker.dylib().symbol_flags(entry).is_some() {
+            self.note_entry(&ObjectInterface::scan(&name, &member.bytes).map_err(message_of)?, entry);
+        }
+        Ok(())
+    }
+
+    /// Records whether an object defines the entry without a type.
+    pub fn note_entry(&mut self, interface: &ObjectInterface, entry: &str) {
+        let mut symbols = interface.symbols.iter();
+        self.has_untyped_entry |= symbols.any(|symbol| symbol.is_untyped && symbol.name.as_str() == entry);
+    }
+}
+
+/// Whether a support library of a compiler may define the name.
+pub fn may_be_of_compiler(name: &str) -> bool {
+    name.starts_with("__") && !name.starts_with("__start_") && !name.starts_with("__stop_")
+}
+
+/// The library of functions and variables that compilers refer to by themselves: of the newest gcc, else of the newest clang.
+pub fn support_library() -> Option<PathBuf> {
+    let arch = std::env::consts::ARCH;
+    let of_gcc = ["/usr/lib/gcc", "/usr/lib64/gcc"].iter().flat_map(|root| entries(Path::new(root)));
+    let of_gcc = of_gcc.filter(|triple| file_name(triple).starts_with(arch)).flat_map(|triple| entries(&triple));
+    let of_gcc = of_gcc.map(|version| version.join("libgcc.a"));
+    if let Some(found) = newest(of_gcc) {
+        return Some(found);
+    }
+    let roots = entries(Path::new("/usr/lib")).into_iter().filter(|folder| file_name(folder).starts_with("llvm-"));
+    let roots = roots.map(|folder| folder.join("lib/clang")).chain([PathBuf::from("/usr/lib/clang")]);
+    let library = format!("lib/linux/libclang_rt.builtins-{arch}.a");
+    newest(roots.flat_map(|root| entries(&root)).map(|version| version.join(&library)))
+}
+
+/// The existing file with the greatest version number in its path.
+fn newest(files: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    files.filter(|file| file.is_file()).max_by_key(|file| numbers(&file.to_string_lossy()))
+}
+
+/// All numbers in a text.
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
