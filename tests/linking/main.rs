@@ -13,6 +13,7 @@ mod calls;
 mod crafted;
 mod data;
 mod debug_info_size;
+mod first_cause;
 mod found;
 #[cfg(feature = "range-extension")]
 mod function_addresses;
