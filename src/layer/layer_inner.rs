@@ -7,6 +7,7 @@ use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
+use crate::link::WrappedNames;
 use crate::memory::{Finalized, MemoryManager};
 use crate::session::{JitDylib, ResourceKey, ResourceManager};
 use crate::sync::Arc;
@@ -20,6 +21,8 @@ pub(super) struct LayerInner {
     pub(super) ledger: MemoryLedger<ModuleMemory>,
     pub(super) section_bounds: Arc<SectionBounds>,
     pub(super) sessions: RegisteredSessions,
+    /// `None` if no symbol is wrapped.
+    pub(super) wrapped: Option<WrappedNames>,
 }
 
 /// The layer as the session sees it. Implemented for this private type, because anyone can call the methods of a public

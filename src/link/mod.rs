@@ -12,6 +12,7 @@
 //! | phase | file | result |
 //! |---|---|---|
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
+//! | wrap | `wrapped_names.rs` | references to wrapped symbols have new names |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
 //! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
@@ -83,6 +84,7 @@ mod thread_local_plan;
 mod thread_locals;
 mod use_recorder;
 mod verify;
+mod wrapped_names;
 
 pub use crate::arch::EdgeKind;
 pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
@@ -101,6 +103,7 @@ pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub use thread_local_plan::ThreadLocalPlan;
+pub(crate) use wrapped_names::WrappedNames;
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use {

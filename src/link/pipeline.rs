@@ -46,6 +46,7 @@ use crate::link::targets::Targets;
 use crate::link::thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
 use crate::link::thread_locals;
 use crate::link::verify;
+use crate::link::wrapped_names::WrappedNames;
 use crate::memory::{Finalized, Frame, InFlight, LargeRequest, MemoryManager, SegmentPlan};
 use crate::sync::{Arc, LocalKey, plain_thread_local};
 
@@ -141,6 +142,11 @@ impl ReadLink {
         let mut link = PooledBox::<Link>::acquire();
         let has_initializers = elf::read_all(&mut link.graph, name, bytes, visit)?;
         Ok((ReadLink { link }, has_initializers))
+    }
+
+    /// Renames the references to wrapped symbols.
+    pub(crate) fn wrap(&mut self, wrapped: &WrappedNames) {
+        wrapped.rename(&mut self.link.graph);
     }
 
     /// Turns the definitions for which `is_owned` is false into externals, and plans, with a call of `pass` at each

@@ -38,5 +38,6 @@ mod unloaded_sections;
 mod verify;
 #[cfg(not(feature = "range-extension"))]
 mod without_range_extension;
+mod wrap;
 
 use jittison_test_support as support;

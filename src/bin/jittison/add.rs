@@ -38,10 +38,11 @@ pub fn open_archive(path: &Path) -> Result<Archive, String> {
 }
 
 fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBuffer) -> Result<Object, String> {
+    let looked_up = |name: &str| jit.layer().name_of_reference(name).to_string();
     let object = Object {
         size_bytes: bytes.len() as u64,
         interface: ObjectInterface::scan(&name, &bytes).map_err(message_of)?,
-        required: required_names(&name, &bytes).map_err(message_of)?.into_iter().map(str::to_string).collect(),
+        required: required_names(&name, &bytes).map_err(message_of)?.into_iter().map(looked_up).collect(),
         path: name,
     };
     jit.add_object(tracker, &object.path, bytes).map_err(message_of)?;

@@ -100,6 +100,7 @@ fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
     let mut builder = DEFAULT_LIBRARIES.iter().fold(near, |builder, name| builder.library(name));
+    builder = args.wrap.iter().fold(builder, |builder, symbol| builder.wrap(symbol));
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
@@ -114,7 +115,12 @@ fn default_thread_count(inputs: &Inputs) -> usize {
 }
 
 fn offline_session(args: &RunArgs) -> Result<Jit, String> {
-    let options = offline::Options { base: args.base, absolute: Vec::new(), phony_externals: args.phony_externals };
+    let options = offline::Options {
+        base: args.base,
+        absolute: Vec::new(),
+        phony_externals: args.phony_externals,
+        wrap: args.wrap.clone(),
+    };
     offline::session(&options)
 }
 
