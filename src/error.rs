@@ -7,20 +7,27 @@
 //! | [`ErrorKind`] | the kinds, for a program to match on. Each describes its meaning, its usual cause and the remedy. |
 //! | [`LinkFault`] | why an object cannot be linked |
 //! | [`MemoryFault`] | why code memory cannot be allocated |
+//! | [`FailureChain`] | the symbols between a failure and its first cause |
 //!
 //! The fields are text and numbers only, so that every room can make every error. This file defines no policy: the rooms decide
 //! which queries fail and what is rolled back.
 
+mod failure_chain;
 mod link_fault;
 mod memory_fault;
+mod short_text;
 
 use std::fmt;
 
-use crate::base::linker_made_hint;
 use crate::sync::Arc;
 
+pub use failure_chain::{FailedDefinition, FailureChain, FailureStep};
 pub use link_fault::LinkFault;
 pub use memory_fault::MemoryFault;
+pub(crate) use short_text::{SHOWN, listed_with};
+use short_text::{
+    defunct, dependency_gone, listed, missing_remedy, needed, numbered, of_member, quoted, short, some_of,
+};
 
 /// The result of every fallible operation of the crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -49,21 +56,36 @@ impl Error {
         }
     }
 
-    /// Returns the innermost cause: the first failure, which led to all the others.
+    /// Returns the innermost cause: the first failure, which led to all the others. A missing name is a cause of its own, unless
+    /// all missing names had definitions that failed before.
     pub fn root_cause(&self) -> &Error {
-        match self.kind() {
-            ErrorKind::FailedToMaterialize { cause, .. } | ErrorKind::PatchRefused { cause, .. } => cause.root_cause(),
-            _ => self,
+        let mut error = self;
+        loop {
+            let next = match error.kind() {
+                ErrorKind::FailedToMaterialize { cause, .. } | ErrorKind::PatchRefused { cause, .. } => cause,
+                _ => error.dependency_failure(),
+            };
+            if next.is(error) {
+                return error;
+            }
+            error = next;
         }
+    }
+
+    /// Whether both are clones of one error.
+    pub(crate) fn is(&self, other: &Error) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether the same call may succeed later without a change of its arguments. True when a limit of code memory was reached:
     /// remove code and retry.
     pub fn is_retriable(&self) -> bool {
-        matches!(
-            self.root_cause().kind(),
-            ErrorKind::Memory(MemoryFault::PoolExhausted { .. } | MemoryFault::BudgetExceeded { .. })
-        )
+        // A lookup of a name whose definition is gone would miss it again.
+        !matches!(self.kind(), ErrorKind::SymbolsNotFound { .. })
+            && matches!(
+                self.root_cause().kind(),
+                ErrorKind::Memory(MemoryFault::PoolExhausted { .. } | MemoryFault::BudgetExceeded { .. })
+            )
     }
 }
 
@@ -100,15 +122,15 @@ pub enum ErrorKind {
     ///
     /// - *Cause*: another thread removed the tracker, or the program kept a handle after a removal or a transfer.
     /// - *Remedy*: create a new tracker, or use the destination of the transfer.
-    #[error(
-        "{tracker} of dylib `{dylib}` is defunct: it was removed or transferred to another tracker; nothing was done; use \
-         another tracker"
-    )]
+    #[error("{tracker} of dylib `{dylib}` is defunct: {}", defunct(removed_by.as_ref()))]
     TrackerDefunct {
         /// The dylib that the tracker belongs to.
         dylib: String,
         /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
         tracker: String,
+        /// The call that removed the tracker while its symbols were being linked, and its thread. `None` if the tracker was
+        /// defunct before.
+        removed_by: Option<String>,
     },
     /// `try_remove` found that the tracker is in use. Nothing was done.
     ///
@@ -118,15 +140,18 @@ pub enum ErrorKind {
     #[error(
         "{tracker} of dylib `{dylib}` is in use by {}; nothing was done; try again later, or call `remove`, which frees it \
          when the holders release it, or `remove_cascade`, which also removes the code that refers to it",
-        holders.join(", ")
+        listed_with(holders, *more)
     )]
     InUse {
         /// The dylib that the tracker belongs to.
         dylib: String,
         /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
         tracker: String,
-        /// One text per holder: owned handles, trackers whose code refers to it, guards.
+        /// One text per holder: owned handles, trackers whose code refers to it, guards. The first eight of them.
         holders: Vec<String>,
+        /// The number of holders that `holders` does not name. [`Removal::obstacles`](crate::session::Removal::obstacles) of a
+        /// removed tracker names all.
+        more: usize,
     },
     /// A guard of one session was passed to a lookup of another session. No lookup was done.
     ///
@@ -209,18 +234,17 @@ pub enum ErrorKind {
     /// - *Remedy*: create a new session.
     #[error("the session has ended; nothing was done; create a new session")]
     SessionEnded,
-    /// Required symbols have no definition in the search order. The error lists all of them.
+    /// Required symbols have no definition in the search order. The message names the first eight, the fields all of them.
     ///
     /// - *Cause*: an object or library is missing, its dylib is not in the link order, or a name is misspelt or mangled
-    ///   differently.
+    ///   differently. Or a definition failed before: the field `failed` has the cause.
     /// - *Remedy*: add the definition to one of the searched dylibs, or add its dylib to the link order.
     #[error(
-        "symbols not found: {}{}; searched: {}{}; define them in one of the searched dylibs, or add the dylib that defines them \
-         to the link order",
+        "symbols not found: {}{}; searched: {}; {}",
         quoted(symbols),
         needed(needed_by),
-        searched.join(", "),
-        linker_made_hint(symbols)
+        listed(searched, ", "),
+        missing_remedy(symbols, failed)
     )]
     SymbolsNotFound {
         /// All missing names.
@@ -229,6 +253,8 @@ pub enum ErrorKind {
         needed_by: Option<String>,
         /// The dylibs that were searched, in order.
         searched: Vec<String>,
+        /// Those of `symbols` whose definitions failed before, with the causes.
+        failed: Vec<FailedDefinition>,
     },
     /// A dylib already has a strong definition of the name. The second definition was not added; symbol table and tracker are
     /// unchanged.
@@ -236,8 +262,9 @@ pub enum ErrorKind {
     /// - *Cause*: an object was added twice, or two objects define one global name.
     /// - *Remedy*: remove the first definition, make one of the two weak or local, or use two dylibs.
     #[error(
-        "duplicate definition of `{symbol}` in dylib `{dylib}`: first in {first}, again in {second}; the second definition was \
-         not added; remove the first one, or make one of them weak or local"
+        "duplicate definition of `{}` in dylib `{dylib}`: first in {first}, again in {second}; the second definition was \
+         not added; remove the first one, or make one of them weak or local",
+        short(symbol)
     )]
     DuplicateDefinition {
         /// The name.
@@ -254,9 +281,10 @@ pub enum ErrorKind {
     /// - *Cause*: two C files declare one tentative definition with different types.
     /// - *Remedy*: make the sizes equal, or add the object with the larger one first.
     #[error(
-        "common symbol `{symbol}` of dylib `{dylib}` needs {wanted} bytes, but the definition that takes its place has {found} \
+        "common symbol `{}` of dylib `{dylib}` needs {wanted} bytes, but the definition that takes its place has {found} \
          bytes (first in {first}, again in {second}); the second definition was not added; make the sizes equal, or add the \
-         larger one first"
+         larger one first",
+        short(symbol)
     )]
     CommonTooSmall {
         /// The name.
@@ -276,23 +304,28 @@ pub enum ErrorKind {
     ///
     /// - *Cause*: the field `cause` has it, often an error of the link or of code memory.
     /// - *Remedy*: correct the cause, then define the symbols again.
-    #[error("failed to materialize {} in dylib `{dylib}`: {cause}", some_of(symbols))]
+    #[error("failed to materialize {} in dylib `{dylib}`{}: {cause}", some_of(symbols), through.after(dylib))]
     FailedToMaterialize {
         /// The dylib.
         dylib: String,
-        /// The symbols that failed.
+        /// The symbols that failed. Those that lookups waited for are first.
         symbols: Vec<String>,
-        /// The failure.
+        /// The symbols that failed before, each needed by the one before it. Empty if the unit of `symbols` itself failed.
+        through: FailureChain,
+        /// The first failure.
         #[source]
         cause: Error,
     },
-    /// A symbol that the new code refers to was removed while that code was linked. The link was undone.
+    /// A symbol that the new code refers to was removed, or failed, while that code was linked. The link was undone.
     ///
-    /// - *Cause*: another thread removed the tracker of the symbol.
+    /// - *Cause*: another thread removed the tracker of the symbol. Or its own link failed: the field `cause` has the failure.
     /// - *Remedy*: define the symbol again, then add the object again.
     #[error(
-        "`{symbol}` of dylib `{dylib}` was removed while {dependant}, which refers to it, was linked; the link was undone; \
-         define the symbol again, then link again"
+        "`{}` of dylib `{dylib}` was removed while {}, which refers to it, was linked{}; the link was undone; define the symbol \
+         again, then link again",
+        short(symbol),
+        short(dependant),
+        dependency_gone(cause.as_ref())
     )]
     DependencyRemoved {
         /// The dylib that had the symbol.
@@ -301,6 +334,9 @@ pub enum ErrorKind {
         symbol: String,
         /// The unit that refers to it.
         dependant: String,
+        /// The failure of the symbol. `None` if the symbol was ready and then removed.
+        #[source]
+        cause: Option<Error>,
     },
     /// A materialisation responsibility was dropped although it still had symbols to emit. These symbols failed.
     ///
@@ -508,7 +544,7 @@ pub enum ErrorKind {
         "{held} replaced versions of {} in dylib `{dylib}` are still in use, and the limit is {limit}; nothing was linked; \
          release the holders or raise the limit: {}",
         some_of(functions),
-        obstacles.join("; ")
+        listed(obstacles, "; ")
     )]
     TooManyVersions {
         /// The dylib.
@@ -581,31 +617,6 @@ impl From<MemoryFault> for Error {
     }
 }
 
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
-/// Formats the first few names and the number of the others, because many symbols may fail for one cause.
-fn some_of(names: &[String]) -> String {
-    const SOME: usize = 3;
-    match names.len().checked_sub(SOME) {
-        None | Some(0) => quoted(names),
-        Some(more) => format!("{} and {more} more", quoted(&names[..SOME])),
-    }
-}
-
-fn of_member(member: &str) -> String {
-    if member.is_empty() { String::new() } else { format!(", member `{member}`") }
-}
-
-fn needed(by: &Option<String>) -> String {
-    by.as_ref().map(|object| format!(" (needed by {object})")).unwrap_or_default()
-}
-
-fn numbered(failures: &[Error]) -> String {
-    failures.iter().enumerate().map(|(i, e)| format!("({}) {e}", i + 1)).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -614,8 +625,7 @@ mod tests {
     fn an_error_is_one_pointer_and_keeps_its_root_cause() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
         let root = Error::other("disk on fire");
-        let outer: Error =
-            ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols: vec!["foo".into()], cause: root }.into();
+        let outer = Error::failed_to_materialize("main", vec!["foo".into()], &root);
         assert_eq!(outer.root_cause().to_string(), "disk on fire");
         assert!(outer.to_string().contains("`foo`"), "{outer}");
     }
@@ -623,8 +633,7 @@ mod tests {
     #[test]
     fn debug_prints_the_message_and_a_message_names_a_few_of_many_symbols() {
         let symbols = (0..300).map(|number| format!("symbol{number}")).collect();
-        let cause = Error::other("disk on fire");
-        let error: Error = ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols, cause }.into();
+        let error = Error::failed_to_materialize("main", symbols, &Error::other("disk on fire"));
         let message =
             "failed to materialize `symbol0`, `symbol1`, `symbol2` and 297 more in dylib `main`: disk on fire";
         assert_eq!((format!("{error}"), format!("{error:?}")), (message.to_string(), message.to_string()));

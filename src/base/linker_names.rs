@@ -18,7 +18,8 @@ pub(crate) fn is_linker_defined(name: &[u8]) -> bool {
 pub(crate) fn linker_made_hint(symbols: &[String]) -> String {
     let mut hint = String::new();
     let meaning = |name: &String| Some(format!("`{name}` ({})", linker_defined_meaning(name)?));
-    let defined: Vec<String> = symbols.iter().filter_map(meaning).collect();
+    // A few names say it all.
+    let defined: Vec<String> = symbols.iter().filter_map(meaning).take(4).collect();
     if !defined.is_empty() {
         hint += "; a native linker defines for an entire program ";
         hint += &defined.join(", ");

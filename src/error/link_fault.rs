@@ -1,6 +1,7 @@
 //! [`LinkFault`]: why an object cannot be linked, with the place in the object, the value and the allowed range.
 
 use crate::base::{ExecutorAddr, linker_made_hint};
+use crate::error::short_text::{listed, quoted, short};
 
 /// Why an object cannot be linked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -51,7 +52,7 @@ pub enum LinkFault {
     ///
     /// - *Cause*: a compiler option or a construct that the section *Limits* of `DESIGN.md` lists.
     /// - *Remedy*: compile without it: `what` names it, and the section, offset and symbol say where it is.
-    #[error("unsupported {what} (section `{section}`, offset {offset:#x}, symbol `{symbol}`)")]
+    #[error("unsupported {what} (section `{}`, offset {offset:#x}, symbol `{}`)", short(section), short(symbol))]
     Unsupported {
         /// The construct, by its name in the ABI.
         what: String,
@@ -91,8 +92,8 @@ pub enum LinkFault {
     #[error(
         "hidden symbols without a definition in its dylib: {}; searched: {}; no other dylib and no library may define them: \
          define them in the same dylib, or declare them with default visibility{}",
-        super::quoted(symbols),
-        searched.join(", "),
+        quoted(symbols),
+        listed(searched, ", "),
         linker_made_hint(symbols)
     )]
     HiddenUndefined {
@@ -106,8 +107,10 @@ pub enum LinkFault {
     /// - *Cause*: code that was compiled for short distances refers to something far away, or a plugin changed an address.
     /// - *Remedy*: the field `advice` has it, often `-fPIC` or another placement of code memory.
     #[error(
-        "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
-         value {} is not in [{}, {}]; {advice}",
+        "relocation {kind} out of range (section `{}`, offset {offset:#x}, symbol `{}` at {target:#x}): value {} is not in \
+         [{}, {}]; {advice}",
+        short(section),
+        short(symbol),
         signed(value),
         signed(min),
         signed(max)

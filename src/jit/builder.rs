@@ -59,6 +59,7 @@ pub struct JitBuilder {
     /// `None`: the environment decides.
     profiler: Option<Option<Profile>>,
     observers: Vec<Arc<dyn Observer>>,
+    wrapped: Vec<String>,
     /// `None`: this process.
     executor: Option<Arc<dyn Executor>>,
 }
@@ -181,6 +182,24 @@ impl JitBuilder {
         self
     }
 
+    /// Wraps a symbol, as `ld --wrap` does: undefined references of objects to `symbol` go to `__wrap_SYMBOL`, and undefined
+    /// references to `__real_SYMBOL` go to `symbol`. Holds for all dylibs. May be called for several symbols.
+    ///
+    /// References inside the object that defines `symbol` are not wrapped, because they are not undefined. Neither are lookups
+    /// of the host, which ask for definitions: [`Jit::lookup`] of `symbol` finds the original.
+    ///
+    /// ```
+    /// let jit = jittison::Jit::builder().wrap("malloc").build()?;
+    /// // An object that defines `__wrap_malloc` and calls `__real_malloc` now sees every call of `malloc` by other objects.
+    /// assert_eq!(jit.layer().name_of_reference("malloc"), "__wrap_malloc");
+    /// assert_eq!(jit.layer().name_of_reference("__real_malloc"), "malloc");
+    /// # Ok::<(), jittison::Error>(())
+    /// ```
+    pub fn wrap(mut self, symbol: &str) -> JitBuilder {
+        self.wrapped.push(symbol.to_string());
+        self
+    }
+
     /// Runs linked code in the process behind `executor`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn executor(mut self, executor: Arc<dyn Executor>) -> JitBuilder {
@@ -212,7 +231,7 @@ impl JitBuilder {
             observers: self.observers,
         });
         let can_run = memory.can_run();
-        let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone());
+        let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone(), &self.wrapped);
         let stubs = StubManager::new(memory.clone());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
         let lazy = LazyReexports::with_executor(

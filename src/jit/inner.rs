@@ -10,7 +10,9 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::host::Executor;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
-use crate::session::{ExecutionSession, JitDylib, LookupResult, RequiredState, SymbolRef, SymbolRequest, SymbolWatch};
+use crate::session::{
+    self, ExecutionSession, JitDylib, LookupResult, RequiredState, SymbolRef, SymbolRequest, SymbolWatch, Visibility,
+};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
@@ -111,14 +113,9 @@ impl JitInner {
     }
 }
 
-/// The error for one missing symbol.
+/// The error for one missing symbol. If its definition failed, the error has the cause.
 pub(in crate::jit) fn not_found(dylib: &JitDylib, name: &str) -> Error {
-    ErrorKind::SymbolsNotFound {
-        symbols: vec![name.to_string()],
-        needed_by: None,
-        searched: vec![dylib.name().to_string()],
-    }
-    .into()
+    session::not_found(&[(dylib.clone(), Visibility::All)], vec![name.to_string()], None)
 }
 
 /// The error for a symbol whose object was removed because one of its initialisers failed.

@@ -70,10 +70,10 @@ fn merged(is_hidden: &[bool], hidden: Vec<LookupResult>, others: Vec<LookupResul
 }
 
 /// The error for hidden externals that are not found, if `error` says that. Any other error stays as it is, and so does
-/// the one for names that only a native linker defines: other visibility would not help.
+/// the one for names that only a native linker defines, or whose definitions failed: other visibility would not help.
 fn hidden_undefined(object: &str, error: Error) -> Error {
-    let ErrorKind::SymbolsNotFound { symbols, searched, .. } = error.kind() else { return error };
-    if symbols.iter().all(|name| is_linker_defined(name.as_bytes())) {
+    let ErrorKind::SymbolsNotFound { symbols, searched, failed, .. } = error.kind() else { return error };
+    if symbols.iter().all(|name| is_linker_defined(name.as_bytes())) || !failed.is_empty() {
         return error;
     }
     let fault = LinkFault::HiddenUndefined { symbols: symbols.clone(), searched: searched.clone() };

@@ -8,6 +8,7 @@ use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::SectionBounds;
 use crate::layer::section_table::Registration;
 use crate::layer::thread_locals::ThreadLocals;
+use crate::link::WrappedNames;
 use crate::memory::{Finalized, MemoryManager};
 use crate::session::{JitDylib, ResourceKey, ResourceManager};
 use crate::sync::Arc;
@@ -21,6 +22,8 @@ pub(super) struct LayerInner {
     pub(super) ledger: MemoryLedger<ModuleMemory>,
     pub(super) section_bounds: SectionBounds,
     pub(super) sessions: RegisteredSessions,
+    /// `None` if no symbol is wrapped.
+    pub(super) wrapped: Option<WrappedNames>,
 }
 
 /// The layer as the session sees it. Implemented for this private type, because anyone can call the methods of a public

@@ -20,7 +20,7 @@ use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::SectionBounds;
-use crate::link::{BuiltGraph, ObjectBuffer};
+use crate::link::{BuiltGraph, ObjectBuffer, WrappedNames};
 use crate::memory::{MemoryManager, MemoryUsage, Tenant};
 use crate::session::{ExecutionSession, JitDylib, ManagerRank, ResourceKey, ResourceTracker};
 use crate::sync::Arc;
@@ -63,13 +63,15 @@ pub struct ObjectLinkingLayer {
 impl ObjectLinkingLayer {
     /// Makes a layer that allocates from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
-        ObjectLinkingLayer::with_executor(memory, Arc::new(InProcess))
+        ObjectLinkingLayer::with_executor(memory, Arc::new(InProcess), &[])
     }
 
-    /// As [`new`](Self::new), for code that runs in the process behind `executor`.
+    /// As [`new`](Self::new), for code that runs in the process behind `executor`, with [wrapped](crate::JitBuilder::wrap)
+    /// symbols.
     pub(crate) fn with_executor(
         memory: Arc<dyn MemoryManager>,
         executor: Arc<dyn Executor>,
+        wrapped: &[String],
     ) -> Arc<ObjectLinkingLayer> {
         let inner = LayerInner {
             memory,
@@ -78,6 +80,7 @@ impl ObjectLinkingLayer {
             ledger: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),
             sessions: RegisteredSessions::new(),
+            wrapped: WrappedNames::new(wrapped),
         };
         Arc::new(ObjectLinkingLayer { inner: ShardedArc::new(inner) })
     }
@@ -180,6 +183,12 @@ impl ObjectLinkingLayer {
     /// The memory manager.
     pub fn memory(&self) -> &Arc<dyn MemoryManager> {
         &self.inner.memory
+    }
+
+    /// The name under which an undefined reference of an object to `name` is looked up: another one if `name` is
+    /// [wrapped](crate::JitBuilder::wrap), or the `__real_` name of a wrapped symbol.
+    pub fn name_of_reference<'a>(&'a self, name: &'a str) -> &'a str {
+        self.inner.wrapped.as_ref().map_or(name, |wrapped| wrapped.of_reference(name))
     }
 
     /// Number of keys that own memory.

@@ -363,11 +363,14 @@ impl ClaimMap {
     /// Plans the link, allocates memory, and computes the addresses of all claimed symbols.
     fn place(
         mut self,
-        read: ReadLink,
+        mut read: ReadLink,
         layer: &LayerInner,
         responsibility: &mut MaterializationResponsibility,
         report: Option<Box<LinkReport>>,
     ) -> Result<PendingLink> {
+        if let Some(wrapped) = &layer.wrapped {
+            read.wrap(wrapped);
+        }
         let (claimed_set, sequence) = (self.claimed_set(responsibility.symbols()), self.sequence);
         let is_claimed = |_: &LinkGraph, symbol| claimed_set.as_ref().is_none_or(|set| set.contains(symbol));
         let mut hooks = Hooks::begin(layer.plugins.snapshot(), &LinkOrigin::new(sequence, responsibility));
@@ -426,6 +429,7 @@ impl ClaimMap {
 /// Fails the claimed symbols, and returns the error for the caller, too.
 #[cold]
 fn failed(responsibility: MaterializationResponsibility, error: Error) -> Error {
+    let error = responsibility.with_cause_of(responsibility.symbols(), error);
     responsibility.fail(error.clone());
     error
 }

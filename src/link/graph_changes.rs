@@ -120,6 +120,12 @@ impl LinkGraph {
         added.collect()
     }
 
+    /// Gives an external another name.
+    pub(crate) fn rename_external(&mut self, symbol: SymbolIndex, name: &str) {
+        self.external_prefixes.insert(name.as_bytes());
+        self.symbols[symbol.index()].name = self.synthetic.add_name(name);
+    }
+
     /// Turns a definition into a global external, because another object's definition of the name counts.
     pub(crate) fn make_external(&mut self, symbol: SymbolIndex) {
         let mut prefixes = self.external_prefixes;

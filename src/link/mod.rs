@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
 //! | *or* build | `builder/` | the graph of a code generator, which has no object |
+//! | wrap | `wrapped_names.rs` | references to wrapped symbols have new names |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | fragments of `_init` and `_fini` are functions; indirect functions have stubs; bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
@@ -90,6 +91,7 @@ mod thread_local_plan;
 mod thread_locals;
 mod use_recorder;
 mod verify;
+mod wrapped_names;
 
 pub use crate::arch::EdgeKind;
 pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
@@ -111,6 +113,7 @@ pub(crate) use pipeline::{ExternalNames, ReadLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
+pub(crate) use wrapped_names::WrappedNames;
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use large_sections::LARGE_SECTION_MIN;

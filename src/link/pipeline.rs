@@ -49,6 +49,7 @@ use crate::link::targets::Targets;
 use crate::link::thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
 use crate::link::thread_locals;
 use crate::link::verify;
+use crate::link::wrapped_names::WrappedNames;
 use crate::memory::{Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::{Arc, LocalKey, plain_thread_local};
 
@@ -187,6 +188,11 @@ impl ReadLink {
     /// Whether the object has sections that `__start_` and `__stop_` symbols can name.
     pub(crate) fn has_section_parts(&self) -> bool {
         self.link.graph.has_named_sections && !bounds::parts(&self.link.graph).is_empty()
+    }
+
+    /// Renames the references to wrapped symbols.
+    pub(crate) fn wrap(&mut self, wrapped: &WrappedNames) {
+        wrapped.rename(&mut self.link.graph);
     }
 
     /// Turns the definitions for which `is_owned` is false into externals, and plans, with a call of `pass` at each

@@ -371,7 +371,7 @@ impl RegistryInner {
     /// registered. The caller holds the lock of the queue and a pin of the object.
     fn fail_object(&self, failed: &ObjectRecord) {
         failed.change(Phase::Begun, Phase::Failed);
-        failed.watch.remove_unit(|| Error::other(format!("an initialiser of {} failed", failed.object)));
+        failed.watch.remove_unit(&Error::other(format!("an initialiser of {} failed", failed.object)));
         // After the names are removed: a thread that sees this count does not find the names.
         self.failures.fetch_add(1, Ordering::Release);
         self.executor.run_exit_handlers(&[failed.exit_scope.number()]);

@@ -219,7 +219,8 @@ impl Addition<'_> {
         let own = self.archives.name(listing).and_then(|name| self.dylib.watch(name));
         self.libraries.insert_added(self.dylib, id, own);
         self.added.insert(id);
-        let listed = required.into_iter().filter_map(|name| self.archives.find(name));
+        let layer = &self.libraries.layer;
+        let listed = required.into_iter().filter_map(|name| self.archives.find(layer.name_of_reference(name)));
         wanted.extend(listed.filter(|listing| !self.added.contains(&listing.member())));
         Ok(())
     }

@@ -16,6 +16,7 @@ mod compact_relocations;
 mod crafted;
 mod data;
 mod debug_info_size;
+mod first_cause;
 mod found;
 #[cfg(feature = "range-extension")]
 mod function_addresses;
@@ -41,5 +42,6 @@ mod unloaded_sections;
 mod verify;
 #[cfg(not(feature = "range-extension"))]
 mod without_range_extension;
+mod wrap;
 
 use jittison_test_support as support;

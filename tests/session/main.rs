@@ -12,6 +12,7 @@ mod dylib;
 mod edges;
 mod evict;
 mod failure;
+mod first_cause;
 mod futures;
 mod generators;
 mod groups;

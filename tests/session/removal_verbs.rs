@@ -227,3 +227,40 @@ fn a_ticket_has_an_age_only_while_the_removal_is_pending() {
     drop(pin);
     assert_eq!(removal.age(), None);
 }
+
+#[test]
+fn a_refused_try_remove_names_the_first_holders_of_many_and_counts_the_others() {
+    let count = sized(30_000, 50) as usize;
+    let fixture = Fixture::new();
+    let tracker = fixture.loaded("foo", 7);
+    let users: Vec<_> = (0..count).map(|number| fixture.linked(&format!("user{number}"), &["foo"], 8)).collect();
+    let (_, pin) = fixture.main.pin("foo").unwrap();
+    let refused = tracker.try_remove().unwrap_err();
+    let ErrorKind::InUse { holders, more, .. } = refused.kind() else { panic!("{refused}") };
+    assert_eq!((holders.len(), *more), (8, count + 1 - 8));
+    assert!(holders[0] == "an owned handle" && holders[7].ends_with("whose code refers to it"), "{holders:?}");
+    assert!(refused.to_string().contains(&format!(" and {more} more; nothing was done")), "{refused}");
+    assert!(refused.to_string().len() < 1_000, "{} bytes", refused.to_string().len());
+    let removal = tracker.remove().unwrap();
+    assert_eq!((removal.blockers(), removal.obstacles().len()), ((1, count), count + 1), "the ticket names all");
+    assert!(format!("{removal:?}").len() < 1_000, "{removal:?}");
+    drop((pin, users));
+}
+
+#[test]
+fn pending_removals_are_listed_oldest_first_among_any_number_of_trackers() {
+    let count = sized(20_000, 20) as usize;
+    let fixture = Fixture::new();
+    let trackers: Vec<_> = (0..count).map(|number| fixture.loaded(&format!("f{number}"), 1)).collect();
+    let pins = [count / 2, 3, 7].map(|number| fixture.main.pin(&format!("f{number}")).unwrap().1);
+    let removed = [7, 3, count / 2];
+    let removals = removed.map(|number| trackers[number].remove().unwrap());
+    let keys = |removals: &[Removal]| removals.iter().map(Removal::key).collect::<Vec<_>>();
+    let session = &fixture.session;
+    assert_eq!(keys(&session.pending_removals()), keys(&removals));
+    assert_eq!(keys(&session.first_pending_removals(2)), keys(&removals[..2]));
+    assert_eq!(session.pending_removal_count(), 3);
+    drop(pins);
+    assert_eq!((session.pending_removal_count(), session.pending_removals().len()), (0, 0));
+    assert!(removals.iter().all(Removal::is_complete));
+}

@@ -19,7 +19,7 @@ use jittison::link::ObjectBuffer;
 use jittison::session::SymbolFlags;
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
 
-pub use allocations::{CountingAllocator, allocations};
+pub use allocations::{CountingAllocator, allocated_bytes, allocations, live_bytes};
 pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint, may_trace};
 pub use frames::frame_of;
 pub use jittison_test_tools::*;

@@ -60,7 +60,9 @@ fn add_bytes(
     bytes: ObjectBuffer,
     requirements: &mut Requirements,
 ) -> Result<Object, String> {
-    required_names(&name, &bytes).map_err(message_of)?.into_iter().for_each(|name| requirements.add(name));
+    for required in required_names(&name, &bytes).map_err(message_of)? {
+        requirements.add(jit.layer().name_of_reference(required));
+    }
     let interface = ObjectInterface::scan(&name, &bytes).map_err(message_of)?;
     let object = Object { size_bytes: bytes.len() as u64, interface, path: name };
     jit.add_object(tracker, &object.path, bytes).map_err(message_of)?;

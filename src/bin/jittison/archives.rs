@@ -88,7 +88,9 @@ impl Requirements {
         let name = if self.member_names.insert(short.clone()) { short } else { member.full_name() };
         let had_entry = tracker.dylib().symbol_flags(entry).is_some();
         jit.add_object(tracker, &name, member.bytes.clone()).map_err(message_of)?;
-        required_names(&name, &member.bytes).map_err(message_of)?.into_iter().for_each(|name| self.add(name));
+        for required in required_names(&name, &member.bytes).map_err(message_of)? {
+            self.add(jit.layer().name_of_reference(required));
+        }
         if !had_entry && tracker.dylib().symbol_flags(entry).is_some() {
             self.note_entry(&ObjectInterface::scan(&name, &member.bytes).map_err(message_of)?, entry);
         }

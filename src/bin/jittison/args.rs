@@ -85,6 +85,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME=SYMBOL", value_parser = pair)]
     pub alias: Vec<(String, String)>,
 
+    /// Let undefined references to SYMBOL go to __wrap_SYMBOL, and those to __real_SYMBOL go to SYMBOL; may be repeated
+    ///
+    /// As the option of ld. References in the file that defines SYMBOL stay as they are.
+    #[arg(long, value_name = "SYMBOL")]
+    pub wrap: Vec<String>,
+
     /// Number of threads that link; 0 for the main thread only [default: all processors for inputs of a megabyte or more]
     ///
     /// The threads end before the program starts. Their number changes neither the archive members that are linked nor the

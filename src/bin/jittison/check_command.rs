@@ -16,7 +16,8 @@ pub fn check_objects(args: &CheckArgs) -> Result<(), String> {
     let path = args.rules.display();
     let source = fs::read_to_string(&args.rules).map_err(|problem| format!("{path}: {problem}"))?;
     let rules = Rules::parse(&source).map_err(|problem| format!("{path}: {problem}"))?;
-    let options = Options { base: args.base, absolute: args.absolute.clone(), phony_externals: args.phony_externals };
+    let (absolute, phony_externals) = (args.absolute.clone(), args.phony_externals);
+    let options = Options { base: args.base, absolute, phony_externals, wrap: Vec::new() };
     let (jit, recorder) = recording_session(&options)?;
     let tracker = jit.main_dylib().create_tracker().map_err(message_of)?;
     let objects =

@@ -1,4 +1,4 @@
-//! Links every object that was given, and reports all failures together.
+//! Links every object that was given, and reports the first causes of all failures together.
 //!
 //! A session links lazily: it would skip an object that nothing refers to, and miss the errors in it. A native linker links
 //! every object. So this file looks up the symbols of each object. The order of these lookups does not matter to the
@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jittison::error::FailedDefinition;
 use jittison::link::ObjectInterface;
 use jittison::platform::StaticLibraries;
 use jittison::session::{DefinitionGenerator, JitDylib, RequiredState, SymbolRequest};
@@ -70,35 +71,72 @@ impl Failures {
         self.0.extend(failure.map(|error| error.root_cause().clone()));
     }
 
-    /// All failures in one line; `Ok` if there are none.
+    /// The first failures in one line, and the number of the others; `Ok` if there are none.
     pub fn into_result<'a>(self, objects: impl Iterator<Item = &'a Object>) -> Result<(), String> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let defined: BTreeSet<&str> =
             objects.flat_map(|object| &object.interface.symbols).map(|symbol| symbol.name.as_str()).collect();
-        let mut missing: Vec<String> = Vec::new();
-        let mut others: Vec<String> = Vec::new();
+        let (mut missing, mut others) = (List::default(), List::default());
         for error in &self.0 {
-            let (text, list) = match error.kind() {
-                ErrorKind::SymbolsNotFound { symbols, needed_by, .. } => {
+            match error.kind() {
+                ErrorKind::SymbolsNotFound { symbols, needed_by, failed, .. } => {
                     // A symbol that an object defines is missing only because that object failed.
-                    let symbols: Vec<_> = symbols.iter().filter(|name| !defined.contains(name.as_str())).collect();
-                    if symbols.is_empty() {
-                        continue;
+                    let failed: BTreeSet<&str> = failed.iter().map(FailedDefinition::symbol).collect();
+                    let is_cause = |name: &&str| !defined.contains(name) && !failed.contains(name);
+                    let mut names = List::default();
+                    symbols.iter().map(String::as_str).filter(is_cause).for_each(|name| names.push(quoted(name)));
+                    if !names.shown.is_empty() {
+                        let needed_by = needed_by.as_ref().map(|object| format!(" (needed by {object})"));
+                        missing.push(names.join(", ") + &needed_by.unwrap_or_default());
                     }
-                    let names: Vec<_> = symbols.iter().map(|name| format!("`{name}`")).collect();
-                    let needed_by = needed_by.as_ref().map(|object| format!(" (needed by {object})"));
-                    (names.join(", ") + &needed_by.unwrap_or_default(), &mut missing)
                 }
-                _ => (error.to_string(), &mut others),
-            };
-            if !list.contains(&text) {
-                list.push(text);
+                _ => others.push(error.to_string()),
             }
         }
-        if !missing.is_empty() {
-            let missing = missing.join("; ");
-            others.push(format!("symbols not found in the objects, this process or its libraries: {missing}"));
+        let mut texts: Vec<String> = Vec::new();
+        if !others.shown.is_empty() {
+            texts.push(others.join("; "));
         }
-        Err(if others.is_empty() { first.to_string() } else { others.join("; ") })
+        if !missing.shown.is_empty() {
+            let missing = missing.join("; ");
+            texts.push(format!("symbols not found in the objects, this process or its libraries: {missing}"));
+        }
+        Err(if texts.is_empty() { first.to_string() } else { texts.join("; ") })
     }
 }
+
+/// The first few of a list of texts, each once, and the number of the others.
+#[derive(Default)]
+struct List {
+    seen: BTreeSet<String>,
+    shown: Vec<String>,
+}
+
+impl List {
+    fn push(&mut self, text: String) {
+        if self.seen.insert(text.clone()) && self.shown.len() < SHOWN {
+            self.shown.push(text);
+        }
+    }
+
+    fn join(&self, separator: &str) -> String {
+        let shown = self.shown.join(separator);
+        match self.seen.len() - self.shown.len() {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        }
+    }
+}
+
+/// A name in quotes. Of a long name only the beginning.
+fn quoted(name: &str) -> String {
+    match name.char_indices().nth(LONGEST) {
+        None => format!("`{name}`"),
+        Some((end, _)) => format!("`{}…`", &name[..end]),
+    }
+}
+
+/// The most elements of a list that a message shows, as in the errors of the library.
+const SHOWN: usize = 8;
+/// The most characters of a name that a message shows.
+const LONGEST: usize = 256;

@@ -24,6 +24,8 @@ pub struct Options {
     pub absolute: Vec<(String, u64)>,
     /// Whether undefined symbols are null.
     pub phony_externals: bool,
+    /// Wrapped symbols.
+    pub wrap: Vec<String>,
 }
 
 /// Creates a session whose code cannot be run, and a recorder of its links, which keeps a copy of what is linked.
@@ -37,7 +39,9 @@ pub fn recording_session(options: &Options) -> Result<(Jit, Arc<Recorder>), Stri
 /// Creates a session whose code cannot be run.
 pub fn session(options: &Options) -> Result<Jit, String> {
     let base = ExecutorAddr::new(options.base.unwrap_or(DEFAULT_BASE));
-    let jit = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base))).build().map_err(message_of)?;
+    let builder = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base)));
+    let builder = options.wrap.iter().fold(builder, |builder, symbol| builder.wrap(symbol));
+    let jit = builder.build().map_err(message_of)?;
     let dylib = jit.main_dylib();
     // The code is not for this process, so it must not bind to symbols of this process.
     dylib.set_link_order(&[]).map_err(|error| error.to_string())?;

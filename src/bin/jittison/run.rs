@@ -108,6 +108,7 @@ fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
     let default: &[&str] = if args.nodefaultlibs { &[] } else { &DEFAULT_LIBRARIES };
     let mut builder = default.iter().fold(near, |builder, name| builder.library(name));
+    builder = args.wrap.iter().fold(builder, |builder, symbol| builder.wrap(symbol));
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
@@ -122,7 +123,12 @@ fn default_thread_count(inputs: &Inputs) -> usize {
 }
 
 fn offline_session(args: &RunArgs) -> Result<Jit, String> {
-    let options = offline::Options { base: args.base, absolute: Vec::new(), phony_externals: args.phony_externals };
+    let options = offline::Options {
+        base: args.base,
+        absolute: Vec::new(),
+        phony_externals: args.phony_externals,
+        wrap: args.wrap.clone(),
+    };
     offline::session(&options)
 }
 

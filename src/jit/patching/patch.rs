@@ -191,8 +191,8 @@ impl Patch {
         let is_missing = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
         let missing: Vec<String> = undefined.iter().filter(is_missing).map(|name| name.to_string()).collect();
         if !missing.is_empty() {
-            let (needed_by, searched) = (None, vec![code.dylib.name().to_string()]);
-            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched }.into());
+            let (needed_by, searched, failed) = (None, vec![code.dylib.name().to_string()], Vec::new());
+            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched, failed }.into());
         }
         let variables = code.variables.keys();
         let requests: Vec<_> =

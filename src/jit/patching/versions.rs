@@ -173,7 +173,7 @@ impl Versions {
         let held: Vec<_> = retired.into_iter().filter(|(_, removal)| !removal.is_complete()).collect();
         if held.len() >= self.limits.max_versions && !held.is_empty() {
             let line = |(number, removal): &(u64, Removal)| {
-                format!("version {number} is held by {}", removal.obstacles().join(", "))
+                format!("version {number} is held by {}", removal.described_obstacles())
             };
             let (dylib, functions) = (self.dylib.name().to_string(), self.function_names());
             let (limit, obstacles) = (self.limits.max_versions, held.iter().map(line).collect());

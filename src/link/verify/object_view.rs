@@ -10,7 +10,7 @@ use object::read::elf::{Crel, FileHeader, SectionHeader as _, SectionTable, Sym 
 
 use crate::arch::verify::{Mismatch, Relocation};
 use crate::base::SegmentKind;
-use crate::link::graph::{Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
+use crate::link::graph::{Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex, Text};
 
 type Elf = FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
@@ -195,7 +195,9 @@ impl<'a> ObjectView<'a> {
             let name = || self.symbols.symbol_name(LE, symbol).unwrap_or_default();
             // The linker does not read the names of local symbols before it needs them. Many of them may share a long
             // name, so they are not read here either.
-            let is_name = symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name();
+            // An undefined symbol may have another name, if it is wrapped.
+            let is_renamed = symbol.st_shndx(LE).0 == SHN_UNDEF && matches!(read.name, Text::Synthetic(_));
+            let is_name = is_renamed || symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name();
             // The size of an external is that of its definition.
             let is_size = read.size == symbol.st_size(LE) || graph.sized_externals.binary_search(&at).is_ok();
             if !is_name || !is_size {

@@ -19,6 +19,7 @@ use crate::session::pins::guards::Guards;
 use crate::session::pins::revocable_pins::RevocablePins;
 use crate::session::types::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::types::failed_transfers::FailedTransfers;
+use crate::session::types::pending_removals::PendingRemovals;
 use crate::session::work::background_thread::BackgroundThread;
 use crate::session::work::dispatcher::Dispatcher;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak, seeded_bug};
@@ -94,6 +95,7 @@ pub(crate) struct SessionInner {
     pub(crate) reclaimer: Arc<BackgroundThread>,
     /// Removed dylibs that may still have trackers to reclaim.
     pub(in crate::session) removed_dylibs: Mutex<Vec<Weak<DylibInner>>>,
+    pub(crate) pending_removals: PendingRemovals<TrackerCore>,
     /// Trackers in state Reclaiming; `reclaim` processes them.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
     /// Retired trackers that only revocable pins hold; `reclaim` asks the managers to release these pins.
@@ -134,6 +136,7 @@ impl ExecutionSession {
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             reclaimer: BackgroundThread::new("jittison-reclaim"),
             removed_dylibs: Mutex::new(Vec::new()),
+            pending_removals: PendingRemovals::new(),
             deferred: Queue::new(),
             only_revocable: Queue::new(),
             revocable_pins: RevocablePins::new(),

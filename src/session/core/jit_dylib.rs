@@ -7,7 +7,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::base::PrefetchHints;
+use crate::base::{Name, PrefetchHints};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::clear_hook::ClearHook;
 use crate::session::core::execution_session::{ManagerList, SessionInner};
@@ -350,6 +350,7 @@ impl DylibState {
             return false;
         }
         link_order.clear();
+        table.clear_failures();
         (*open, *generators_added, self.trackers_created) = (true, 0, 0);
         true
     }
@@ -386,6 +387,19 @@ impl DylibState {
         visibility: Visibility,
     ) -> Option<(SymbolId, &Symbol)> {
         self.table.find_hashed(name, hash).filter(|(_, symbol)| visibility.sees(symbol.flags))
+    }
+
+    /// The failure of the last definition of a name in this dylib, which is `own`. `None` if that did not fail, or if a search
+    /// with this visibility would not have found it.
+    pub(crate) fn failure_of_name(&self, own: &DylibInner, name: &str, visibility: Visibility) -> Option<Error> {
+        let cause = self.table.failure_of_name(name, visibility)?;
+        Some(Error::failed_to_materialize(&own.name, vec![name.to_string()], cause))
+    }
+
+    /// The failure of a definition that this dylib, which is `own`, does not have any more. `None` if it did not fail.
+    pub(crate) fn failure_of_definition(&self, own: &DylibInner, id: SymbolId, name: &Name) -> Option<Error> {
+        let cause = self.table.failure_of_definition(id, name)?;
+        Some(Error::failed_to_materialize(&own.name, vec![name.to_string()], cause))
     }
 
     pub(crate) fn is_open(&self) -> bool {

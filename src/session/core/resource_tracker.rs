@@ -26,7 +26,7 @@ use crate::session::pins::tracker_state::TrackerState;
 use crate::session::symbols::symbol_table::Owner;
 use crate::session::symbols::symbol_table::owned::OwnedSymbols;
 use crate::session::types::ids::{ResourceKey, TrackerId};
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, describe_thread};
 
 /// The shared part of a tracker's handles.
 pub(crate) struct TrackerCore {
@@ -223,7 +223,19 @@ impl TrackerCore {
 
     /// The error that this tracker was removed or transferred.
     pub(crate) fn defunct(&self) -> Error {
-        ErrorKind::TrackerDefunct { dylib: self.dylib().name.to_string(), tracker: self.key().to_string() }.into()
+        self.defunct_by(None)
+    }
+
+    /// The error that the calling thread removes this tracker with `verb`, a method, while symbols of the tracker are being
+    /// linked.
+    #[cold]
+    pub(crate) fn removed_by(&self, verb: &str) -> Error {
+        self.defunct_by(Some(format!("`{verb}` on {}", describe_thread())))
+    }
+
+    fn defunct_by(&self, removed_by: Option<String>) -> Error {
+        let (dylib, tracker) = (self.dylib().name.to_string(), self.key().to_string());
+        ErrorKind::TrackerDefunct { dylib, tracker, removed_by }.into()
     }
 }
 
@@ -284,14 +296,14 @@ impl Pin {
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
-            found.cloned().ok_or_else(|| waiting::dependency_removed(&DependencyRef::of(symbol), None))?
+            found.cloned().ok_or_else(|| waiting::dependency_removed(Some(&state), &DependencyRef::of(symbol), None))?
         };
         let added =
             self.core.dylib().session.pins.table_of(self.core.dylib().id.number()).add_for_pinned(&self.core, &owner);
         match added {
             true => Ok(()),
             false if owner.is_current_live() => Err(self.core.current().defunct()),
-            false => Err(waiting::dependency_removed(&DependencyRef::of(symbol), None)),
+            false => Err(waiting::dependency_removed(None, &DependencyRef::of(symbol), None)),
         }
     }
 }

@@ -17,11 +17,13 @@
 //! that end becomes the witness of every group on the path of the search; their own walks ended at no such group. So
 //! witnesses form a forest.
 
+use std::collections::VecDeque;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
 
 use crate::base::Name;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::deferred_notifications::{DeferredNotifications, Published};
 use crate::session::core::jit_dylib::DylibState;
 use crate::session::core::resource_tracker::TrackerCore;
@@ -44,6 +46,8 @@ pub(crate) struct WaitingGraph {
     group_of: FxHashMap<SymbolKey, GroupId>,
     /// The groups that wait for a symbol that is not emitted.
     waiting_on: FxHashMap<SymbolKey, FxHashSet<GroupId>>,
+    /// Symbols of removed groups that are still in their tables, with the failure from which theirs came.
+    failing: FxHashMap<SymbolKey, Error>,
     /// The number of groups that searches and walks along witnesses have visited.
     #[cfg(test)]
     steps: usize,
@@ -61,6 +65,24 @@ struct Group {
     dependants: FxHashSet<GroupId>,
     /// `None` while `unemitted` is not empty. The witness may have left the graph.
     witness: Option<GroupId>,
+}
+
+/// A group that was removed because of a failure.
+pub(crate) struct FailedGroup<'a> {
+    /// The symbols, which one unit has emitted. Not empty.
+    pub(crate) symbols: Vec<SymbolRef>,
+    pub(crate) needs: Needs<'a>,
+}
+
+/// What a failed group needs and does not get.
+#[derive(Clone, Copy)]
+pub(crate) enum Needs<'a> {
+    /// Nothing: its own symbols have failed.
+    Nothing,
+    /// A symbol that has failed.
+    Symbol(&'a SymbolRef),
+    /// The group with this position in the list of removed groups.
+    Group(usize),
 }
 
 impl WaitingGraph {
@@ -81,7 +103,8 @@ impl WaitingGraph {
         for dependency in dependencies {
             let mut state = dependency.dylib.state.lock();
             let Some(symbol) = state.table.symbol_mut(dependency.id) else {
-                return Err(dependency_removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name)));
+                let dependant = own.first().map(|symbol| &symbol.name);
+                return Err(dependency_removed(Some(&state), &DependencyRef::of(dependency), dependant));
             };
             match symbol.state {
                 SymbolState::Ready => {}
@@ -89,7 +112,9 @@ impl WaitingGraph {
                     // An emitted symbol without a group: its group was removed, and the symbol is about to leave the
                     // table.
                     let group_id = self.group_of.get(&dependency.sort_key()).ok_or_else(|| {
-                        dependency_removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name))
+                        let cause = self.failing.get(&dependency.sort_key()).cloned();
+                        let dependant = own.first().map(|symbol| &symbol.name);
+                        dependency_failed(&DependencyRef::of(dependency), dependant, cause)
                     })?;
                     group.emitted.insert(*group_id);
                 }
@@ -121,21 +146,35 @@ impl WaitingGraph {
         Ok(())
     }
 
-    /// `symbols` were removed or failed: removes the groups that wait for them, directly or not. Returns the symbols of
-    /// those groups.
-    pub(crate) fn remove_groups_waiting_on(&mut self, symbols: &[SymbolRef]) -> Vec<SymbolRef> {
-        let mut to_remove: Vec<GroupId> = Vec::new();
+    /// `symbols` were removed or failed: removes the groups that wait for them, directly or not. Each group comes after the one
+    /// that it needs. The symbols of the groups are failing because of `error` until [`forget_failing`](Self::forget_failing).
+    pub(crate) fn remove_groups_waiting_on<'a>(
+        &mut self,
+        symbols: &'a [SymbolRef],
+        error: &Error,
+    ) -> Vec<FailedGroup<'a>> {
+        let mut to_remove: VecDeque<(GroupId, Needs<'a>)> = VecDeque::new();
         for symbol in symbols {
-            to_remove.extend(self.group_of.get(&symbol.sort_key()));
-            to_remove.extend(self.waiting_on.remove(&symbol.sort_key()).unwrap_or_default());
+            to_remove.extend(self.group_of.get(&symbol.sort_key()).map(|id| (*id, Needs::Nothing)));
+            let waiting = self.waiting_on.remove(&symbol.sort_key()).unwrap_or_default();
+            to_remove.extend(waiting.into_iter().map(|id| (id, Needs::Symbol(symbol))));
         }
         let mut removed = Vec::new();
-        while let Some(id) = to_remove.pop() {
+        while let Some((id, needs)) = to_remove.pop_front() {
             let Some(group) = self.detach(id) else { continue };
-            to_remove.extend(group.dependants);
-            removed.extend(group.symbols);
+            self.failing.extend(group.symbols.iter().map(|symbol| (symbol.sort_key(), error.clone())));
+            to_remove.extend(group.dependants.into_iter().map(|dependant| (dependant, Needs::Group(removed.len()))));
+            removed.push(FailedGroup { symbols: group.symbols, needs });
         }
         removed
+    }
+
+    /// The symbols of removed groups have left their tables.
+    pub(crate) fn forget_failing<'a>(&mut self, symbols: impl Iterator<Item = &'a SymbolRef>) {
+        symbols.for_each(|symbol| drop(self.failing.remove(&symbol.sort_key())));
+        if self.failing.is_empty() {
+            self.failing = FxHashMap::default();
+        }
     }
 
     /// Inserts the new group if it waits. The groups that waited for its symbols now wait for the group, or, if it does
@@ -268,15 +307,20 @@ fn published(state: &DylibState, symbol: &SymbolRef) -> Option<Published> {
     Some((owner.clone(), symbol.clone()))
 }
 
-/// The error of code that refers to a removed symbol.
-pub(crate) fn dependency_removed(dependency: &DependencyRef<'_>, dependant: Option<&Name>) -> crate::error::Error {
+/// The error of code that refers to a removed symbol. `state` is that of the symbol's dylib: it knows whether the symbol failed.
+pub(crate) fn dependency_removed(
+    state: Option<&DylibState>,
+    dependency: &DependencyRef<'_>,
+    dependant: Option<&Name>,
+) -> Error {
+    let failure = |state: &DylibState| state.failure_of_definition(dependency.dylib, dependency.id, &dependency.name());
+    dependency_failed(dependency, dependant, state.and_then(failure))
+}
+
+fn dependency_failed(dependency: &DependencyRef<'_>, dependant: Option<&Name>, cause: Option<Error>) -> Error {
     let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
-    ErrorKind::DependencyRemoved {
-        dylib: dependency.dylib.name.to_string(),
-        symbol: dependency.name().to_string(),
-        dependant,
-    }
-    .into()
+    let (dylib, symbol) = (dependency.dylib.name.to_string(), dependency.name().to_string());
+    ErrorKind::DependencyRemoved { dylib, symbol, dependant, cause }.into()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -10,6 +10,8 @@
 //! A symbol that is removed between 1 and 2, and not defined again, is not found. A symbol that is removed after 2
 //! fails the query with the cause.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use crate::base::catch;
@@ -21,6 +23,7 @@ use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
 use crate::session::lookup::lazy_unit::take_unit;
+use crate::session::lookup::not_found::not_found;
 use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
 use crate::session::symbols::symbol_table::found_symbol;
 use crate::session::types::request::{SymbolRequest, Visibility};
@@ -67,15 +70,18 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
         let (dylib, visibility) = &order[group[0].dylib];
         let mut state = dylib.inner().state.lock();
-        let attached = group.iter().try_for_each(|Match { request, id, .. }| {
-            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query)? {
+        let gone = group.iter().find(|Match { request, id, .. }| {
+            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query) {
                 Attached::Waiting(task) => tasks.extend(task),
                 Attached::Answered(result) => query.record_while_attaching(result.map(|result| (*request, result))),
+                Attached::Gone => return true,
             }
-            Ok(())
+            false
         });
         drop(state);
-        if let Err(error) = attached {
+        if let Some(gone) = gone {
+            let name = requests[gone.request].name.to_string();
+            let error = not_found(slice::from_ref(&order[gone.dylib]), vec![name], needed_by);
             complete(&session.error_reporter, query.fail(&error));
             break;
         }
@@ -96,9 +102,12 @@ pub(crate) fn attach_one(
     let attached = attach(&mut dylib.state.lock(), dylib, visibility, id, request, 0, &query);
     let reporter = &dylib.session.error_reporter;
     match attached {
-        Ok(Attached::Waiting(task)) => dylib.session.dispatcher.start(task),
-        Ok(Attached::Answered(result)) => complete(reporter, query.record(result.map(|result| (0, result)))),
-        Err(error) => complete(reporter, query.fail(&error)),
+        Attached::Waiting(task) => dylib.session.dispatcher.start(task),
+        Attached::Answered(result) => complete(reporter, query.record(result.map(|result| (0, result)))),
+        Attached::Gone => {
+            let searched = [(JitDylib::from_inner(dylib.clone()), visibility)];
+            complete(reporter, query.fail(&not_found(&searched, vec![request.name.to_string()], None)));
+        }
     }
 }
 
@@ -108,6 +117,8 @@ enum Attached {
     Waiting(Option<Task>),
     /// The symbol is far enough along; or it is gone, and optional.
     Answered(Option<LookupResult>),
+    /// The symbol is gone, and required.
+    Gone,
 }
 
 /// Step 2 for one symbol.
@@ -119,29 +130,21 @@ fn attach(
     request: &SymbolRequest<'_>,
     index: usize,
     query: &Arc<Query>,
-) -> Result<Attached> {
+) -> Attached {
     // The symbol may have been defined again since step 1: a weak symbol was overridden, or a module replaced. Then the
     // query uses the new definition.
     let find_again = || state.find_visible(request.name, visibility);
     let id = if state.table.symbol(id).is_some() { Some(id) } else { find_again() };
     let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
-        if !request.required {
-            return Ok(Attached::Answered(None));
-        }
-        return Err(ErrorKind::SymbolsNotFound {
-            symbols: vec![request.name.to_string()],
-            needed_by: None,
-            searched: vec![dylib.name.to_string()],
-        }
-        .into());
+        return if request.required { Attached::Gone } else { Attached::Answered(None) };
     };
     let definition_dylib = Some(dylib).filter(|_| query.wants_definitions());
     if query.is_satisfied_by(symbol.state) {
-        return Ok(Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib))));
+        return Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib)));
     }
     let unit = symbol.unit();
     state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
-    Ok(Attached::Waiting(unit.and_then(|unit| take_unit(state, unit))))
+    Attached::Waiting(unit.and_then(|unit| take_unit(state, unit)))
 }
 
 /// A search that is suspended at a generator. Dropping it fails its lookup.

@@ -13,9 +13,10 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::session::core::generator::{GeneratorEntry, ParkedLookup, SuspendedSlot, Suspension};
 use crate::session::core::jit_dylib::JitDylib;
+use crate::session::lookup::not_found::not_found;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
@@ -203,12 +204,7 @@ impl<'a> Search<'a> {
         if absent.is_empty() {
             return Ok((self.order, self.requests, self.matches));
         }
-        Err(ErrorKind::SymbolsNotFound {
-            symbols: absent,
-            needed_by: needed_by.map(str::to_string),
-            searched: self.order.iter().map(|(dylib, _)| dylib.name().to_string()).collect(),
-        }
-        .into())
+        Err(not_found(&self.order, absent, needed_by))
     }
 
     pub(crate) fn into_owned(self) -> OwnedSearch {

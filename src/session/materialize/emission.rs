@@ -89,7 +89,7 @@ impl MaterializationResponsibility {
     ) -> Result<R> {
         let own = std::mem::take(&mut self.claimed);
         let mut notifications = DeferredNotifications::new(self.observers());
-        let outcome = emit(&self, &own, &mut notifications);
+        let outcome = emit(&self, &own, &mut notifications).map_err(|error| self.with_cause_of(&own, error));
         let completions = notifications.call_observers(self.observers());
         match &outcome {
             Ok(_) => complete(&self.session().error_reporter, completions),
@@ -215,7 +215,7 @@ impl MaterializationResponsibility {
     ) -> Result<bool> {
         let (mut all_ready, mut last_owner, mut pins) = (true, &self.core, None);
         for dependency in dependencies {
-            let removed = || waiting::dependency_removed(dependency, first_name(own));
+            let removed = || waiting::dependency_removed(Some(state), dependency, first_name(own));
             let symbol = state.table.symbol(dependency.id).ok_or_else(removed)?;
             all_ready &= symbol.state == SymbolState::Ready;
             let owner = state.table.owner(symbol).ok_or_else(removed)?;

@@ -44,7 +44,10 @@ impl MaterializationResponsibility {
         let query = Query::blocking_for_address(RequiredState::Ready);
         let waiter = Waiter { query: query.clone(), index: 0, dylib: None };
         let mut state = self.core.dylib().state.lock();
-        state.table.symbol(first.id).ok_or_else(|| self.core.defunct())?;
+        if state.table.symbol(first.id).is_none() {
+            drop(state);
+            return Err(self.with_cause_of(own, self.core.defunct()));
+        }
         state.table.add_waiter(first.id, waiter);
         Ok(Some(MaterializationWait { query, session: self.session().clone() }))
     }

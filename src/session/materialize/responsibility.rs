@@ -159,6 +159,19 @@ impl MaterializationResponsibility {
     /// resource.
     pub fn with_resource_key<R>(&self, record: impl FnOnce(ResourceKey) -> R) -> Result<R> {
         resource_tracker::with_resource_key(&self.core, record)
+            .map_err(|error| self.with_cause_of(&self.claimed, error))
+    }
+
+    /// The call that has removed the symbols `own` meanwhile, if `error` is that their tracker or dylib is defunct.
+    #[cold]
+    pub(crate) fn with_cause_of(&self, own: &[ClaimedSymbol], error: Error) -> Error {
+        if !matches!(error.kind(), ErrorKind::TrackerDefunct { removed_by: None, .. } | ErrorKind::DylibDefunct { .. })
+        {
+            return error;
+        }
+        let state = self.core.dylib().state.lock();
+        let failure = own.iter().find_map(|symbol| state.table.failure_of_definition(symbol.id, &symbol.name)).cloned();
+        failure.unwrap_or(error)
     }
 
     /// The addresses that a removal of the tracker will touch. A manager that records memory under the key adds to
@@ -278,6 +291,10 @@ impl MaterializationResponsibility {
 
     /// Resolves `own`. `addresses` are those of the symbols that have one, in order.
     fn resolve(&self, own: &[ClaimedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
+        self.try_resolve(own, addresses).map_err(|error| self.with_cause_of(own, error))
+    }
+
+    fn try_resolve(&self, own: &[ClaimedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
         let mut completions = Completions::new();
         {
             let resolved = own.iter().filter(|claimed| claimed.has_address()).zip(addresses);
@@ -309,6 +326,7 @@ impl MaterializationResponsibility {
     /// receives the error.
     pub fn fail(mut self, error: Error) {
         let own = std::mem::take(&mut self.claimed);
+        let error = self.with_cause_of(&own, error);
         self.fail_symbols(&own, &error, Completions::new());
     }
 
@@ -319,7 +337,9 @@ impl MaterializationResponsibility {
             // A ready symbol may be in use, so it stays.
             let is_ready = |id| state.table.symbol(id).is_some_and(|symbol| symbol.state == SymbolState::Ready);
             let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
-            failed.into_iter().filter_map(|id| state.table.remove(id)).collect()
+            let removed: Vec<_> = failed.into_iter().filter_map(|id| state.table.remove(id)).collect();
+            state.table.record_failures(removed.iter(), error);
+            removed
         };
         if !own.is_empty() {
             self.observers().deliver_refused(self.core.dylib(), &self.unit_name, error);
@@ -328,13 +348,11 @@ impl MaterializationResponsibility {
             return complete(&self.session().error_reporter, completions);
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
-        let unpublished = RemovedDefinitions { symbols, units: Vec::new() };
-        let has_failed_query = unpublished.fail_waiters_after(completions, self.core.dylib(), || error.clone());
+        let unpublished = RemovedDefinitions { symbols, units: Vec::new(), cause: Some(error.clone()) };
+        let has_failed_query = unpublished.fail_waiters_after(completions, self.core.dylib());
         if !has_failed_query && !self.caller_gets_outcome {
-            let (dylib, cause) = (self.core.dylib().name.to_string(), error.clone());
-            self.session()
-                .error_reporter
-                .report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());
+            let error = Error::failed_to_materialize(&self.core.dylib().name, names, error);
+            self.session().error_reporter.report(error);
         }
     }
 }

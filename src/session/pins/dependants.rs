@@ -120,6 +120,19 @@ impl<T: Pinned> PinGraph<T> {
     }
 }
 
+impl<T: Pinned> PinGraph<T> {
+    /// Up to `limit` of the trackers that pin `core`, and the number of all. Holds the lock of one table at a time.
+    pub(crate) fn first_dependents(&self, core: &T, limit: usize) -> (Vec<Arc<T>>, usize) {
+        let (mut first, mut count) = (Vec::new(), 0);
+        for table in &self.tables {
+            let table = table.0.lock();
+            first.extend(table.dependents(core).take(limit - first.len()).cloned());
+            count += table.dependant_count(core);
+        }
+        (first, count)
+    }
+}
+
 impl<T: Pinned> LockedGraph<'_, T> {
     /// `source` was merged into `destination`, of the same dylib. Moves its edges. Without dependants it has no remote node.
     pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>, had_dependants: bool) {

@@ -234,11 +234,6 @@ impl<T> TrackerState<T> {
         }
     }
 
-    /// Whether the tracker was removed and is not reclaimed yet.
-    pub(crate) fn is_removing(&self) -> bool {
-        matches!(self.inner.lock().status, Status::Removing(..))
-    }
-
     /// Moves Live to Reclaiming, or to Guarded if something pins the tracker.
     pub(crate) fn retire(&self) -> RetireOutcome {
         self.retire_locked(&mut self.inner.lock())
@@ -400,9 +395,10 @@ impl<T> TrackerState<T> {
         mem::replace(stage, RemovalStage::Reclaiming) == RemovalStage::Retired
     }
 
-    /// All managers were called. Returns the callbacks, which the caller runs with no lock held.
+    /// All managers were called. If the removal was pending, returns since when, and the callbacks, which the caller runs with no
+    /// lock held.
     #[must_use]
-    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Option<Vec<OnReclaimed>> {
+    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Option<(Instant, Vec<OnReclaimed>)> {
         let failures = (!failures.is_empty()).then(|| Box::new(failures));
         let mut state = self.inner.lock();
         debug_assert!(matches!(state.status, Status::Removing(RemovalStage::Reclaiming, _)));
@@ -415,7 +411,7 @@ impl<T> TrackerState<T> {
         state.dependant_pins = 0;
         let Status::Removing(_, Some(pending)) = before else { return None };
         pending.reclaimed.notify_all();
-        Some(mem::take(&mut *pending.callbacks.lock()))
+        Some((pending.since, mem::take(&mut *pending.callbacks.lock())))
     }
 
     /// The errors of the managers, joined, once the tracker is reclaimed.

@@ -1,7 +1,7 @@
 //! Removal of dylibs, and the end of a session.
 //!
 //! A dylib is first closed, so that it accepts nothing new, and then cleared (`remove.rs`). A removed dylib whose resources
-//! are not all released stays listed in `removed_dylibs`, so that [`ExecutionSession::pending_removals`] finds it.
+//! are not all released stays listed in `removed_dylibs`, so that it counts as a dylib of the session until then.
 
 use crate::error::{Error, Result};
 use crate::session::core::clear_hook::ClearHook;
@@ -13,7 +13,7 @@ use crate::sync::{Arc, Ordering, Weak};
 impl SessionInner {
     pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
         dylib.close();
-        let pending = dylib.clear();
+        let pending = dylib.clear_with("ExecutionSession::remove_dylib");
         // Read from the table, because `pending` lacks trackers that an earlier call has removed. It also lacks those
         // of an outer call, if an observer or a manager that the outer call runs makes this call.
         let is_empty = dylib.inner().state.lock().has_no_tracker();
@@ -129,15 +129,24 @@ impl ExecutionSession {
         self.inner().unreleased_dylibs().iter().map(|dylib| dylib.id.number()).collect()
     }
 
-    /// The removals that are not complete, the one that has waited longest first. Each ticket says what blocks it, since
-    /// when, and how many bytes it holds. Nothing blocks a removal that is being reclaimed, or that waits for
-    /// [`reclaim`](Self::reclaim).
+    /// The removals that have outlasted their calls and are not complete, the one that has waited longest first. Each ticket
+    /// says what blocks it, since when, and how many bytes it holds. Nothing blocks a removal that is being reclaimed, or that
+    /// waits for [`reclaim`](Self::reclaim).
+    ///
+    /// Costs what it returns, whatever the number of trackers. See [`first_pending_removals`](Self::first_pending_removals) for
+    /// sessions in which many removals may be pending.
     pub fn pending_removals(&self) -> Vec<Removal> {
-        let dylibs = self.inner().unreleased_dylibs();
-        let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
-        let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.state.is_removing()).collect();
-        waiting.sort_by_cached_key(|core| (core.state.removed_since(), core.dylib().id.number(), core.serial));
-        waiting.into_iter().map(Removal::new).collect()
+        self.first_pending_removals(usize::MAX)
+    }
+
+    /// The first `limit` of the [`pending_removals`](Self::pending_removals).
+    pub fn first_pending_removals(&self, limit: usize) -> Vec<Removal> {
+        self.inner().pending_removals.first(limit).into_iter().map(Removal::new).collect()
+    }
+
+    /// The number of [`pending_removals`](Self::pending_removals). Takes constant time.
+    pub fn pending_removal_count(&self) -> usize {
+        self.inner().pending_removals.len()
     }
 }
 

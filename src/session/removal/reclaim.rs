@@ -29,6 +29,7 @@
 
 use std::any::Any;
 use std::slice;
+use std::time::Instant;
 
 use rustc_hash::FxHashSet;
 
@@ -45,6 +46,7 @@ use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{AfterUnpin, OnReclaimed, RetireOutcome};
 use crate::session::types::failed_transfers::FailedTransferKey;
 use crate::session::types::ids::ResourceKey;
+use crate::session::types::pending_removals::PendingKey;
 use crate::sync::{Arc, seeded_bug};
 
 /// Trackers that were just retired, with the results of their `retire`.
@@ -63,7 +65,10 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     }
     let next_step = |(core, outcome): &(Arc<TrackerCore>, RetireOutcome)| match outcome {
         RetireOutcome::Free => AfterUnpin::Reclaim,
-        _ => core.state.leave_guarded(),
+        _ => {
+            list_pending(session, core);
+            core.state.leave_guarded()
+        }
     };
     let free = claim_reclaimable(session, retired.iter().map(|entry| (entry.0.clone(), next_step(entry))).collect());
     reclaim(session, &free, retired);
@@ -81,11 +86,29 @@ fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: 
         .iter()
         .filter(|(_, outcome)| *outcome == RetireOutcome::Free)
         .for_each(|(core, _)| core.state.enter_guarded());
+    retired.iter().for_each(|(core, _)| list_pending(session, core));
     let cores = retired.iter().map(|(core, _)| core.clone());
     let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
     let mut free = defer(others, guards.clone());
     free.extend(defer(versions, [guards, calls].concat()));
     reclaim(session, &claim_reclaimable(session, leave_guarded(free)), retired);
+}
+
+/// Lists the removal of a Guarded tracker as pending. Does nothing if another thread has reclaimed it by force.
+fn list_pending(session: &SessionInner, core: &Arc<TrackerCore>) {
+    let Some(since) = core.state.removed_since() else { return };
+    let key = core.pending_key(since);
+    session.pending_removals.add(key, core.clone());
+    if core.state.is_reclaimed() {
+        session.pending_removals.remove(key);
+    }
+}
+
+impl TrackerCore {
+    /// The key of this tracker's pending removal, which waits `since` then.
+    fn pending_key(&self, since: Instant) -> PendingKey {
+        (since, self.dylib().id.number(), self.serial)
+    }
 }
 
 /// Trackers that were removed together and wait for guards.
@@ -201,10 +224,10 @@ pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
         let mut dylib = core.dylib().state.lock();
         let was_live = core.state.is_live();
         let is_ours = core.state.force_reclaim();
-        (was_live, is_ours, if was_live { dylib.unpublish(core) } else { None })
+        (was_live, is_ours, if was_live { dylib.unpublish(core, "Jit::remove_now") } else { None })
     };
     if let Some(unpublished) = unpublished {
-        unpublished.fail_waiters(core.dylib(), || core.defunct());
+        unpublished.fail_waiters(core.dylib());
     }
     if was_live {
         core.deliver_retired(0);
@@ -340,13 +363,14 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], report
             undecided.extend(released.undecided);
         }
         let failed = || failures.iter().filter(|(key, _)| *key == core.key()).map(|(_, error)| error.clone());
-        let callbacks = core.state.finish_reclaim(failed().collect());
+        let pending = core.state.finish_reclaim(failed().collect());
         if let Some(held) = &held {
             notify_reclaimed(core, held[number], failed().count());
         }
         let is_reported = || reported.iter().any(|(other, _)| other.key() == core.key());
         failed().filter(|_| !is_reported()).for_each(|error| session.error_reporter.report(error));
-        if let Some(callbacks) = callbacks {
+        if let Some((since, callbacks)) = pending {
+            session.pending_removals.remove(core.pending_key(since));
             callbacks.into_iter().for_each(|callback| run_callback(session, core, callback));
         }
     }

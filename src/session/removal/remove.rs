@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SHOWN};
 use crate::prefetch::prefetch;
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib};
@@ -43,7 +43,7 @@ impl ResourceTracker {
     /// removal is complete in that case.
     pub fn remove(&self) -> Result<Removal> {
         let core = self.core();
-        match retire(core, |core| Some(core.state.retire())) {
+        match retire(core, "ResourceTracker::remove", |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => Err(core.defunct()),
             Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, outcome),
             _ => Ok(Removal::new(core.clone())),
@@ -57,26 +57,32 @@ impl ResourceTracker {
     /// names it.
     ///
     /// # Errors
-    /// [`ErrorKind::InUse`] names the holders; nothing was removed. Otherwise as [`remove`](Self::remove).
+    /// [`ErrorKind::InUse`] names the first holders and counts the others; nothing was removed. Otherwise as
+    /// [`remove`](Self::remove).
     pub fn try_remove(&self) -> Result<Removal> {
         let core = self.core();
         loop {
             let session = &core.dylib().session;
             let active = session.guards.active().into_iter().chain(session.active_calls([core]));
-            let mut holders: Vec<_> = active.map(|active| active.describe(&session.guards)).collect();
+            let active: Vec<_> = active.collect();
+            let mut holders: Vec<_> =
+                active.iter().take(SHOWN).map(|active| active.describe(&session.guards)).collect();
+            let mut more = active.len() - holders.len();
             if holders.is_empty() || !core.state.is_live() {
-                match retire(core, |core| core.state.retire_unpinned()) {
+                match retire(core, "ResourceTracker::try_remove", |core| core.state.retire_unpinned()) {
                     None => {}
                     Some(RetireOutcome::Merged) => return Err(core.defunct()),
                     Some(RetireOutcome::AlreadyRetired) => return Ok(Removal::new(core.clone())),
                     Some(outcome) => return finish(core, outcome),
                 }
             }
-            holders.extend(Removal::new(core.clone()).obstacles());
+            let (others, unnamed) = Removal::new(core.clone()).first_obstacles(SHOWN - holders.len());
+            holders.extend(others);
+            more += unnamed;
             // Tries again if the holders were gone before they could be named.
             if !holders.is_empty() {
                 let (dylib, tracker) = (core.dylib().name.to_string(), core.key().to_string());
-                return Err(ErrorKind::InUse { dylib, tracker, holders }.into());
+                return Err(ErrorKind::InUse { dylib, tracker, holders, more }.into());
             }
         }
     }
@@ -89,8 +95,9 @@ impl ResourceTracker {
     /// As [`remove`](Self::remove).
     pub fn remove_cascade(&self) -> Result<Removal> {
         let core = self.core();
-        let mut batch = Batch::default();
-        match retire(core, |core| Some(core.state.retire())) {
+        let verb = "ResourceTracker::remove_cascade";
+        let mut batch = Batch::new(verb);
+        match retire(core, verb, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => return Err(core.defunct()),
             Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
             _ => {}
@@ -128,7 +135,7 @@ impl ResourceTracker {
             Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().id.number(), core.serial))
         });
         for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib().session, &b.dylib().session)) {
-            let mut batch = Batch::default();
+            let mut batch = Batch::new("ResourceTracker::remove_all");
             for of_dylib in of_session.chunk_by(|a, b| Arc::ptr_eq(a.dylib(), b.dylib())) {
                 batch.retire(of_dylib[0].dylib(), of_dylib.iter().cloned());
             }
@@ -148,7 +155,12 @@ impl JitDylib {
     /// # Errors
     /// The errors of managers, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
-        let (mut batch, mut others) = (Batch::default(), Vec::new());
+        self.clear_with("JitDylib::clear")
+    }
+
+    /// As [`clear`](Self::clear), for the method `verb`.
+    pub(crate) fn clear_with(&self, verb: &'static str) -> Result<Vec<Removal>> {
+        let (mut batch, mut others) = (Batch::new(verb), Vec::new());
         let mut hooks = {
             let mut state = self.inner().state.lock();
             let hooks = std::mem::take(&mut state.clear_hooks);
@@ -188,8 +200,9 @@ pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
 }
 
 /// Trackers that are removed together.
-#[derive(Default)]
 struct Batch {
+    /// The method that removes them.
+    verb: &'static str,
     retired: SmallVec<[(Arc<TrackerCore>, RetireOutcome); 4]>,
     unpublished: Vec<(RemovedDefinitions, Arc<TrackerCore>)>,
     /// Trackers that were not retired, because they were transferred away before.
@@ -197,6 +210,10 @@ struct Batch {
 }
 
 impl Batch {
+    fn new(verb: &'static str) -> Batch {
+        Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new() }
+    }
+
     /// Retires those of the trackers that are live, under the lock of their dylib.
     fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         let mut state = dylib.state.lock();
@@ -214,7 +231,8 @@ impl Batch {
         for core in cores {
             match core.state.retire() {
                 outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
-                    self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
+                    self.unpublished
+                        .extend(dylib.unpublish(&core, self.verb).map(|unpublished| (unpublished, core.clone())));
                     self.retired.push((core, outcome));
                 }
                 RetireOutcome::Merged => self.merged.push(core),
@@ -227,7 +245,7 @@ impl Batch {
     /// managers, joined.
     fn finish(&mut self, session: &Arc<SessionInner>) -> Result<()> {
         for (unpublished, core) in std::mem::take(&mut self.unpublished) {
-            unpublished.fail_waiters(core.dylib(), || core.defunct());
+            unpublished.fail_waiters(core.dylib());
         }
         reclaim::after_retire(session, &self.retired);
         let mut failures = Vec::new();
@@ -237,9 +255,10 @@ impl Batch {
 }
 
 /// Calls `try_retire` under the dylib's lock, and unpublishes the tracker if it was retired. Returns the result of
-/// `try_retire`.
+/// `try_retire`. `verb` is the method that removes the tracker.
 fn retire(
     core: &Arc<TrackerCore>,
+    verb: &'static str,
     try_retire: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>,
 ) -> Option<RetireOutcome> {
     // All prefetches are issued together, so the loads overlap with the work below.
@@ -255,10 +274,10 @@ fn retire(
         dylib = core.dylib().state.lock();
     }
     if matches!(outcome, Some(RetireOutcome::Free | RetireOutcome::Held)) {
-        let unpublished = dylib.unpublish(core);
+        let unpublished = dylib.unpublish(core, verb);
         drop(dylib);
         if let Some(unpublished) = unpublished {
-            unpublished.fail_waiters(core.dylib(), || core.defunct());
+            unpublished.fail_waiters(core.dylib());
         }
     }
     outcome

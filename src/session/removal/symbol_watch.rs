@@ -61,16 +61,18 @@ impl SymbolWatch {
     /// Removes the definition and all others of the same unit, as if the unit had failed. Their names may be defined again.
     /// Their code stays with its tracker until the tracker is removed. Queries that wait for one of them fail with `cause`.
     /// Returns false if the definition is gone already.
-    pub(crate) fn remove_unit(&self, cause: impl FnOnce() -> Error) -> bool {
+    pub(crate) fn remove_unit(&self, cause: &Error) -> bool {
         let Some(dylib) = self.dylib.upgrade() else { return false };
         let symbols: Vec<RemovedSymbol> = {
             let mut state = dylib.state.lock();
             let unit_symbols = state.table.symbols_of_same_unit(self.id);
-            unit_symbols.into_iter().filter_map(|id| state.table.remove(id)).collect()
+            let removed: Vec<_> = unit_symbols.into_iter().filter_map(|id| state.table.remove(id)).collect();
+            state.table.record_failures(removed.iter(), cause);
+            removed
         };
         dylib.session.pins.uncache_definitions(dylib.id.number(), symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
-        RemovedDefinitions { symbols, units: Vec::new() }.fail_waiters(&dylib, cause);
+        RemovedDefinitions { symbols, units: Vec::new(), cause: Some(cause.clone()) }.fail_waiters(&dylib);
         is_there
     }
 

@@ -48,7 +48,8 @@ impl DylibState {
         }
         let dylib = dylib.name().to_string();
         if !missing.is_empty() {
-            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by: None, searched: vec![dylib] }.into());
+            let (symbols, searched) = (missing, vec![dylib]);
+            return Err(ErrorKind::SymbolsNotFound { symbols, needed_by: None, searched, failed: Vec::new() }.into());
         }
         if !busy.is_empty() {
             return Err(ErrorKind::SymbolsCouldNotBeRemoved { dylib, symbols: busy }.into());

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Result, SHOWN, listed_with};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::resource_tracker::TrackerCore;
@@ -95,9 +95,15 @@ impl Removal {
     /// Texts for what blocks the removal, one each: the number of owned handles, the dependent trackers, the reasons of
     /// revocable pins (such as a thread with pending destructors), and the guards with their threads. Empty once complete.
     pub fn obstacles(&self) -> Vec<String> {
+        self.first_obstacles(usize::MAX).0
+    }
+
+    /// The first `limit` of the [`obstacles`](Self::obstacles), and the number of the others. Costs no more than these, whatever
+    /// the number of dependants.
+    pub(crate) fn first_obstacles(&self, limit: usize) -> (Vec<String>, usize) {
         let state = &self.core.state;
         if state.is_reclaimed() {
-            return Vec::new();
+            return (Vec::new(), 0);
         }
         let mut obstacles = Vec::new();
         match state.pins().0.saturating_sub(state.revocable_pins()) {
@@ -106,14 +112,34 @@ impl Removal {
             handles => obstacles.push(format!("{handles} owned handles")),
         }
         let session = &self.core.dylib().session;
-        let mut dependants = session.pins.lock().dependents(&self.core);
+        let (mut dependants, dependant_count) = match state.has_dependants() {
+            true => session.pins.first_dependents(&self.core, limit.saturating_sub(obstacles.len())),
+            false => (Vec::new(), 0),
+        };
         newest_first(&mut dependants);
         let name =
             |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib().name);
+        let mut count = obstacles.len() + dependant_count;
         obstacles.extend(dependants.iter().rev().map(name));
-        obstacles.extend(session.revocable_pins.reasons_of(&self.core));
-        obstacles.extend(self.guards().iter().map(BlockingGuard::to_string));
-        obstacles
+        // The list of reasons is that of the session, so it is searched only for a tracker that has some.
+        let reasons = match state.revocable_pins() {
+            0 => Vec::new(),
+            _ => session.revocable_pins.reasons_of(&self.core),
+        };
+        let others = [reasons, self.guards().iter().map(BlockingGuard::to_string).collect()];
+        for others in others {
+            count += others.len();
+            let free = limit.saturating_sub(obstacles.len());
+            obstacles.extend(others.into_iter().take(free));
+        }
+        let more = count - obstacles.len();
+        (obstacles, more)
+    }
+
+    /// The [`obstacles`](Self::obstacles) as a short text: the first ones, and the number of the others.
+    pub(crate) fn described_obstacles(&self) -> String {
+        let (obstacles, more) = self.first_obstacles(SHOWN);
+        listed_with(&obstacles, more)
     }
 
     /// Waits until all resources are released. Returns what the managers reported.
@@ -191,7 +217,7 @@ impl fmt::Debug for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_complete() {
             true => write!(f, "removal of {}: complete", self.core.key()),
-            false => write!(f, "removal of {}: held by {}", self.core.key(), self.obstacles().join(", ")),
+            false => write!(f, "removal of {}: held by {}", self.core.key(), self.described_obstacles()),
         }
     }
 }

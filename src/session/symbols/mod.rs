@@ -6,5 +6,6 @@
 //!
 //! The sub-room imports `types` only. It takes no lock except that of the index, and calls no code of the embedder.
 
+mod failed_symbols;
 pub(in crate::session) mod ready_index;
 pub(in crate::session) mod symbol_table;

@@ -19,6 +19,7 @@ use slotmap::{Key, KeyData};
 use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, RecycledVec, SlotNumber, impl_recycle};
+use crate::session::symbols::failed_symbols::{FailedSymbol, FailedSymbols};
 use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::symbols::ready_index::{IndexState, ReadyIndex};
 use crate::session::types::ids::TrackerId;
@@ -29,6 +30,7 @@ use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
 
 mod alias;
+mod failures;
 pub(in crate::session) mod insert;
 mod negative_cache;
 pub(in crate::session) mod owned;
@@ -87,6 +89,7 @@ pub(crate) struct SymbolTable<E: TableTypes> {
     units: PagedArena<UnitId, UnitRecord<E>>,
     trackers: PagedArena<TrackerId, TrackerRecord<E>>,
     negative_cache: NegativeCache,
+    failed: FailedSymbols,
 }
 
 /// The entry of one symbol.
@@ -204,6 +207,8 @@ pub(crate) struct RemovedSymbol<E: TableTypes> {
     pub(crate) unit: Option<UnitId>,
     pub(crate) has_dependants: bool,
     pub(crate) waiters: Waiters<E::Waiter>,
+    hash: NameHash,
+    flags: SymbolFlags,
 }
 
 impl Probe {
@@ -226,6 +231,7 @@ impl<E: TableTypes> SymbolTable<E> {
             units: PagedArena::new(),
             trackers: PagedArena::new(),
             negative_cache: NegativeCache::default(),
+            failed: FailedSymbols::default(),
         }
     }
 

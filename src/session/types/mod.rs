@@ -14,5 +14,6 @@ pub(in crate::session) mod ids;
 pub(in crate::session) mod ledger;
 pub(in crate::session) mod name_hash;
 pub(in crate::session) mod name_sources;
+pub(in crate::session) mod pending_removals;
 pub(in crate::session) mod request;
 pub(in crate::session) mod symbol;

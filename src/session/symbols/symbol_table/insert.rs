@@ -51,6 +51,7 @@ impl<E: TableTypes> SymbolTable<E> {
         debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
         self.negative_cache.remove(&self.ready, definition.name, probe.hash);
+        self.failed.forget(definition.name, probe.hash);
         let name_source = self.sources.add_user(definition.name.borrowed().text, unit_name);
         let mut symbol = new_symbol(name_source, &mut self.extras, definition, probe.hash, SlotNumber::of(owner));
         symbol.state = state;
@@ -112,7 +113,7 @@ impl<E: TableTypes> SymbolTable<E> {
         start: InitialState,
     ) -> Option<RecycledVec<SymbolId>> {
         self.reserve_names(definitions.len());
-        let SymbolTable { ready, names, symbols, sources, extras, trackers, negative_cache, .. } = self;
+        let SymbolTable { ready, names, symbols, sources, extras, trackers, negative_cache, failed, .. } = self;
         let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), trackers[owner].core.owned());
         let (owner, mut first) = (SlotNumber::of(owner), owned.first());
         let mut batch = NameSourceBatch::default();
@@ -132,6 +133,7 @@ impl<E: TableTypes> SymbolTable<E> {
                 }
             };
             negative_cache.remove(ready, definition.name, hash);
+            failed.forget(definition.name, hash);
             let name_source = batch.add_user(sources, definition.name.borrowed().text, unit_name);
             let mut symbol = new_symbol(name_source, extras, definition, hash, owner);
             (symbol.state, symbol.value, symbol.next) = (start.state, start.value, first);

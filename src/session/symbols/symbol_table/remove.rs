@@ -134,8 +134,8 @@ impl<E: TableTypes> SymbolTable<E> {
 
 impl<E: TableTypes> RemovedSymbol<E> {
     fn new(id: SymbolId, name: Name, symbol: &Symbol, extra: Extra<E>) -> RemovedSymbol<E> {
-        let Symbol { state, has_dependants, .. } = *symbol;
-        RemovedSymbol { id, name, state, unit: symbol.unit(), has_dependants, waiters: extra.waiters }
+        let Symbol { state, has_dependants, hash, flags, .. } = *symbol;
+        RemovedSymbol { id, name, state, unit: symbol.unit(), has_dependants, waiters: extra.waiters, hash, flags }
     }
 }
 

@@ -1,0 +1,38 @@
+//! The failures of a [`SymbolTable`]: which removed symbols are recorded as failed, and searches for their causes.
+
+use super::{FailedSymbol, RemovedSymbol, SymbolTable, TableTypes};
+use crate::base::Name;
+use crate::error::Error;
+use crate::session::types::request::Visibility;
+use crate::session::types::symbol::SymbolId;
+
+impl<E: TableTypes> SymbolTable<E> {
+    /// Records that `removed` symbols of this table have failed because of `cause`.
+    pub(crate) fn record_failures<'a>(&mut self, removed: impl Iterator<Item = &'a RemovedSymbol<E>>, cause: &Error)
+    where
+        E: 'a,
+    {
+        self.failed.record(removed.map(|symbol| FailedSymbol {
+            id: symbol.id,
+            hash: symbol.hash,
+            name: symbol.name.clone(),
+            flags: symbol.flags,
+            cause: cause.clone(),
+        }));
+    }
+
+    /// Why the last definition of a name failed, if it did and a search with this visibility would have found it.
+    pub(crate) fn failure_of_name(&self, name: &str, visibility: Visibility) -> Option<&Error> {
+        self.failed.of_name(name, visibility)
+    }
+
+    /// Why a definition that has left the table failed, if it did.
+    pub(crate) fn failure_of_definition(&self, id: SymbolId, name: &Name) -> Option<&Error> {
+        self.failed.of_definition(id, name)
+    }
+
+    /// Forgets all failures.
+    pub(crate) fn clear_failures(&mut self) {
+        self.failed.clear();
+    }
+}
