@@ -10,6 +10,9 @@ const CREL: u64 = 0x4000_0014;
 /// The field `sh_type` of a section header.
 const TYPE: (usize, usize) = (4, 4);
 
+/// Offset, symbol, type and addend of a relocation.
+type Entry = (u64, u32, u32, i64);
+
 /// More pointers than the reader decodes at a time, and references with addends to several symbols.
 const SOURCE: &str = "
     extern long imported(long); long table[5] = { 10, 20, 30, 40, 50 }; static long zero[4];
@@ -91,9 +94,9 @@ fn push_unsigned(to: &mut Vec<u8>, mut value: u128) {
     to.push(value as u8);
 }
 
-/// The table of compact relocations with these entries: offset, symbol, type and addend. `count` is what its header says.
-fn encoded(entries: &[(u64, u32, u32, i64)], count: u64) -> Vec<u8> {
-    let (mut table, mut last) = (Vec::new(), (0u64, 0u32, 0u32, 0i64));
+/// The table of compact relocations with these entries. `count` is what its header says.
+fn encoded(entries: &[Entry], count: u64) -> Vec<u8> {
+    let (mut table, mut last): (_, Entry) = (Vec::new(), (0, 0, 0, 0));
     push_unsigned(&mut table, u128::from(count) * 8 + 4);
     for entry in entries {
         let (symbol, kind, addend) = (entry.1 != last.1, entry.2 != last.2, entry.3 != last.3);
@@ -113,7 +116,7 @@ fn encoded(entries: &[(u64, u32, u32, i64)], count: u64) -> Vec<u8> {
     table
 }
 
-fn entries(elf: &Elf, section: &str) -> Vec<(u64, u32, u32, i64)> {
+fn entries(elf: &Elf, section: &str) -> Vec<Entry> {
     let (start, size) = (elf.start(section), elf.field(section, SIZE) as usize);
     let entry =
         |at| (elf.load(at, 8), elf.load(at + 12, 4) as u32, elf.load(at + 8, 4) as u32, elf.load(at + 16, 8) as i64);
@@ -168,7 +171,7 @@ fn compact_relocations_that_are_not_well_formed_are_refused_with_their_section()
     let mut no_addends = whole.clone();
     no_addends[0] &= !4;
     refuse(&no_addends, &["compact relocations without addends", "`.rela.text`"]);
-    let changed = |change: &dyn Fn(&mut (u64, u32, u32, i64))| {
+    let changed = |change: &dyn Fn(&mut Entry)| {
         let mut all = all.clone();
         change(all.last_mut().unwrap());
         encoded(&all, count)

@@ -143,6 +143,20 @@ fn a_strong_definition_replaces_that_of_a_group_and_later_groups_are_still_left_
     assert_eq!(["first", "second", "third"].map(|name| long(&jit, name)), [2; 3]);
 }
 
+// Seen red: the strong definition of the second group replaced the weak one.
+#[test]
+fn a_group_whose_definition_lost_is_still_the_first_of_its_signature() {
+    let (Some(weak), Some(group), Some(later)) = (
+        with_object(".data\n.weak object", "first", 1),
+        with_object(&format!("{GROUP}\n.weak object"), "second", 2),
+        with_object(&format!("{GROUP}\n.globl object"), "third", 3),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&weak, &group, &later]);
+    assert_eq!(["first", "second", "third"].map(|name| long(&jit, name)), [1; 3]);
+}
+
 // Seen red: the definition that only the second group has was added.
 #[test]
 fn a_second_group_is_dropped_with_all_its_definitions() {

@@ -15,7 +15,7 @@ use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{LittleEndian, U32};
 
 use crate::error::Error;
-use crate::link::elf::{ElfObject, LE, SectionHeader, is_loaded, shn, sht, st};
+use crate::link::elf::{ElfObject, LE, SectionHeader, is_loaded, shn, st};
 use crate::link::graph::SymbolIndex;
 
 /// The COMDAT groups of an object.
@@ -45,11 +45,9 @@ struct Group<'a> {
 
 impl<'a> Groups<'a> {
     /// Reads the groups. `grouped` are the global definitions in sections of groups, ascending.
+    #[inline(never)] // called for few objects
     pub(super) fn read(object: &ElfObject<'a>, grouped: Vec<SymbolIndex>) -> Result<Groups<'a>, Error> {
         let mut found = Groups::default();
-        if !object.sections.iter().any(|section| section.sh_type(LE).0 == sht::GROUP) {
-            return Ok(found);
-        }
         let groups = comdat_groups(object)?;
         let mut signatures: Vec<SymbolIndex> = groups.iter().map(|group| group.signature).collect();
         signatures.sort_unstable();

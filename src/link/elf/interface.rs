@@ -15,7 +15,7 @@ use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::{group_claim_name, is_private};
 use crate::link::elf::groups::{Groups, UnnamedGroup};
-use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, st};
+use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, sht, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::init_fragments;
 use crate::link::initializers;
@@ -91,50 +91,63 @@ impl ObjectInterface {
     ) -> Result<ScannedInterface, Error> {
         let object = ElfObject::open(name, bytes)?;
         let (has_initializers, named_sections) = scan_sections(&object)?;
-        visit_definitions(&object, &mut visit)?;
+        let has_groups = object.sections.iter().any(|section| section.sh_type(LE).0 == sht::GROUP);
+        visit_definitions(&object, has_groups, &mut visit)?;
         Ok(ScannedInterface { has_initializers, named_sections, outline: Outline::of(&object) })
     }
 }
 
-/// Passes every global definition to `visit`, with the number of definitions from it to the last.
-#[inline(always)] // so that `visit` is inlined into the loop
+/// Passes every global definition to `visit`, with the number of definitions from it to the last. `has_groups` says
+/// whether the object has section groups.
+#[inline(always)] // so that `visit` is inlined into the loop, which is its only call
 pub(super) fn visit_definitions(
     object: &ElfObject<'_>,
+    has_groups: bool,
     visit: &mut impl FnMut(InterfaceSymbol, usize),
 ) -> Result<(), Error> {
     let mut defined = SmallVec::new();
     let mut grouped = Vec::new();
     let has_default_versions = definitions(object, &mut defined, &mut grouped)?;
-    let groups = Groups::read(object, grouped)?;
+    let groups = if has_groups { Groups::read(object, grouped)? } else { Groups::default() };
+    let mut others = Vec::new();
+    if has_default_versions || !groups.unnamed.is_empty() {
+        others = other_symbols(object, &defined, &groups)?;
+    }
+    let (count, mut number) = (defined.len() + others.len(), 0);
     let mut text = SharedText::of(object, &defined);
-    for (number, (name, index, symbol)) in defined.iter().enumerate() {
-        let (is_comdat, leader) = (groups.is_signature(*index), groups.leader_of(*index));
-        let symbol = InterfaceSymbol { is_comdat, leader, ..interface_symbol(text.next_name(name), *index, symbol) };
-        visit(symbol, defined.len() - number);
+    loop {
+        let symbol = match defined.get(number) {
+            Some((name, index, symbol)) => {
+                let (is_comdat, leader) = (groups.is_signature(*index), groups.leader_of(*index));
+                InterfaceSymbol { is_comdat, leader, ..interface_symbol(text.next_name(name), *index, symbol) }
+            }
+            None => match others.pop() {
+                Some(other) => other,
+                None => return Ok(()),
+            },
+        };
+        visit(symbol, count - number);
+        number += 1;
     }
-    for group in &groups.unnamed {
-        visit(group_symbol(group), 1);
-    }
-    if has_default_versions {
-        visit_versions(object, &defined, visit)?;
-    }
-    Ok(())
 }
 
-/// Passes `name@VERSION` to `visit` for each definition `name@@VERSION`. References may name that version.
+/// The symbols that come after the definitions, in reverse: a second name, `name@VERSION`, of each definition
+/// `name@@VERSION`, because references may name that version; and the symbols that stand for groups.
 #[cold]
-fn visit_versions(
+fn other_symbols(
     object: &ElfObject<'_>,
     defined: &[Defined<'_>],
-    visit: &mut impl FnMut(InterfaceSymbol, usize),
-) -> Result<(), Error> {
+    groups: &Groups<'_>,
+) -> Result<Vec<InterfaceSymbol>, Error> {
+    let mut found = Vec::new();
     for (_, index, symbol) in defined {
         if let Some((name, version)) = object.symbol_name(symbol)?.split_once("@@") {
-            let name = Name::from(format!("{name}@{version}"));
-            visit(interface_symbol(name, *index, symbol), 1);
+            found.push(interface_symbol(Name::from(format!("{name}@{version}")), *index, symbol));
         }
     }
-    Ok(())
+    found.extend(groups.unnamed.iter().map(group_symbol));
+    found.reverse();
+    Ok(found)
 }
 
 /// The properties of an object besides its definitions.
@@ -233,19 +246,19 @@ fn definitions<'a>(
         if is_private(name) {
             continue;
         }
-        if symbol.st_shndx(LE).0 == shn::COMMON && name == SLIM_LTO {
-            let problem =
-                "it has the compiler's intermediate code (LTO) and no machine code: compile with -ffat-lto-objects";
-            return Err(object.fault(LinkFault::NotAnObject(problem.to_string())));
-        }
         let index = SymbolIndex((first + number) as u32);
         if symbol.st_shndx(LE).0 != plain_section {
+            if symbol.st_shndx(LE).0 == shn::COMMON && name == SLIM_LTO {
+                let problem =
+                    "it has the compiler's intermediate code (LTO) and no machine code: compile with -ffat-lto-objects";
+                return Err(object.fault(LinkFault::NotAnObject(problem.to_string())));
+            }
             match place_of(object, symbol, index) {
                 // A symbol without an address, such as one of debug information. Code cannot refer to it.
                 Place::NotLoaded => continue,
                 Place::InGroup => grouped.push(index),
-                // Such symbols have their section indices in another table.
-                Place::Plain if symbol.st_shndx(LE).0 == shn::EXTENDED => {}
+                // The section index is in another table, or the symbol is in none.
+                Place::Plain if symbol.st_shndx(LE).0 >= shn::RESERVED => {}
                 Place::Plain => plain_section = symbol.st_shndx(LE).0,
             }
         }

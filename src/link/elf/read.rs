@@ -63,13 +63,14 @@ pub(crate) fn read_all(
     mut visit: impl FnMut(InterfaceSymbol, usize),
 ) -> Result<bool, Error> {
     let object = ElfObject::open(&name, &bytes)?;
-    visit_definitions(&object, &mut visit)?;
-    read_opened(graph, &object)?;
+    let has_groups = read_opened(graph, &object)?;
+    visit_definitions(&object, has_groups, &mut visit)?;
     (graph.name, graph.bytes) = (Some(name), bytes);
     Ok(graph.has_initializers())
 }
 
-fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Error> {
+/// Returns whether the object has section groups.
+fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<bool, Error> {
     graph.arch = object.arch;
     let symbol_count = object.symbols.all.len();
     // Space for the edges is reserved later, when the number of relocations is known.
@@ -93,9 +94,9 @@ fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Erro
     reader.groups()?;
     reader.symbols()?;
     reader.relocations()?;
-    let Reader { block_of, graph, .. } = reader;
+    let Reader { block_of, has_groups, graph, .. } = reader;
     graph.block_of = block_of;
-    Ok(())
+    Ok(has_groups)
 }
 
 /// The state of one read.

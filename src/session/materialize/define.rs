@@ -453,6 +453,13 @@ fn insert_definition(
         // has the same name as an earlier one of the same call: a name given twice is one symbol.
         let resolution = SymbolResolution::resolve(&state.table, state.table.symbol(existing)?, &new);
         if resolution != SymbolResolution::ReplaceExisting {
+            if new.flags.contains(SymbolFlags::COMDAT)
+                && let Some(existing) = state.table.symbol_mut(existing)
+            {
+                // The group is the first of its signature, although another definition has its name. Later groups are left
+                // out, also after the removal of this one.
+                existing.flags = existing.flags | SymbolFlags::COMDAT;
+            }
             return None;
         }
         // The group stays, and with it the rule that later groups of its signature are left out.
