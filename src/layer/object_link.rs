@@ -422,12 +422,14 @@ impl PendingLink {
             report.count(&placed);
         }
         hooks.bind(&placed, &mut externals)?;
-        let thunks = ThreadLocals::prepare(&mut placed, thread_locals.as_deref_mut(), &externals, layer)?;
+        let (block, memory, executor) = (thread_locals.as_deref_mut(), &*layer.memory, &*layer.executor);
+        let thunks = ThreadLocals::prepare(&mut placed, block, &externals, memory, executor)?;
         let SealedLink { linked, memory, thunks, names } =
             placed.seal(&externals, None, thunks, |link| hooks.fixed_up(link))?;
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
+            thunks.iter().for_each(|thunks| report.usage += thunks.usage());
         }
         let extras = (thread_locals.is_some() || section_bounds.is_some())
             .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _section_bounds: section_bounds }));

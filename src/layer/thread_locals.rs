@@ -18,8 +18,8 @@
 use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::host::{Executor, ProcessSymbol, StaticTls, ThreadLocalBlock};
-use crate::layer::layer_inner::LayerInner;
 use crate::link::{FoundExternal, PlacedLink, ThreadLocalPlace, ThreadLocalThunks};
+use crate::memory::MemoryManager;
 
 pub(super) struct ThreadLocals {
     block: Box<dyn ThreadLocalBlock>,
@@ -56,7 +56,8 @@ impl ThreadLocals {
         placed: &mut PlacedLink,
         block: Option<&mut ThreadLocals>,
         found: &[FoundExternal],
-        layer: &LayerInner,
+        memory: &dyn MemoryManager,
+        executor: &dyn Executor,
     ) -> Result<Option<ThreadLocalThunks>> {
         if let Some(block) = block {
             block.complete(placed, found)?;
@@ -64,7 +65,7 @@ impl ThreadLocals {
         if !placed.may_need_thunks() {
             return Ok(None);
         }
-        placed.allocate_thunks(found, &*layer.memory, || tls_get_addr(&*layer.executor))
+        placed.allocate_thunks(found, memory, || tls_get_addr(executor))
     }
 
     /// Writes the missing bytes of the image. From then on threads may copy it.

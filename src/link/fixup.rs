@@ -241,7 +241,7 @@ impl ResolvedLink<'_> {
         bytes: &mut [u8],
         far: &mut Vec<Edge>,
     ) -> Result<(), Error> {
-        if edge.kind.has_fixed_distance() && self.thunks.is_some() && self.needs_thunk(id, edge)? {
+        if self.thunks.is_some() && edge.kind.has_fixed_distance() && self.needs_thunk(id, edge)? {
             far.push(*edge);
             return Ok(());
         }

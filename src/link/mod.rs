@@ -20,7 +20,7 @@
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
-//! | thread-local storage | `placed_thread_locals.rs`, `thread_local_thunks.rs` | the image is complete; distances that the C library does not fix have thunks |
+//! | thread-local storage | `placed_thread_locals.rs`, `local_dynamic_block.rs`, `thread_local_thunks.rs`, `thunk_plan.rs` | the image is complete; distances that the C library does not fix have thunks |
 //! | fix up | `fixup.rs`, `thread_local_fixup.rs`, `plain_edges.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
 //! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
 //! | *plugins may read and change bytes* | `fixed_link.rs` | |
@@ -67,6 +67,7 @@ mod large_sections;
 mod layout;
 mod lines;
 mod linker_names;
+mod local_dynamic_block;
 mod output_budget;
 mod pipeline;
 mod placed_thread_locals;
@@ -85,6 +86,7 @@ mod thread_local_fixup;
 mod thread_local_plan;
 mod thread_local_thunks;
 mod thread_locals;
+mod thunk_plan;
 mod use_recorder;
 mod verify;
 

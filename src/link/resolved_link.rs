@@ -6,11 +6,11 @@
 use crate::base::ExecutorAddr;
 use crate::link::found_external::FoundExternal;
 use crate::link::graph::{BlockAddresses, LinkGraph, SymbolIndex};
+use crate::link::local_dynamic_block::local_dynamic_block;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
-use crate::link::thread_local_fixup::local_dynamic_block;
 use crate::link::thread_local_plan::ThreadLocalPlace;
-use crate::link::thread_local_thunks::ThunkPlan;
+use crate::link::thunk_plan::ThunkPlan;
 
 /// A link whose memory is allocated and whose externals are found.
 ///

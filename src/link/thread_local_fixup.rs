@@ -1,10 +1,5 @@
 //! Fix-up of thread-local references: where a variable is, and the GOT entries of variables.
 //!
-//! # Local-dynamic block
-//! Code of the local-dynamic model asks for the start of one block and adds offsets. With a native linker that is the
-//! block of the program or shared object. Here each object has a block of its own, and the *local-dynamic block* of an
-//! object is its own block. An object without one takes the block of the first variable that it reaches by an offset.
-//!
 //! # A variable without a fixed distance
 //! A distance from the thread pointer, or from one block to another, is fixed if the C library gave the blocks static
 //! TLS offsets. If it did not, the instruction moves to a thunk (`thread_local_thunks.rs`). What has no thunk, such as a
@@ -13,11 +8,9 @@
 use crate::arch::{EdgeKind, ThreadLocalEntry};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
-use crate::link::found_external::FoundExternal;
-use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex};
+use crate::link::graph::{BlockId, Definition, Edge, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
 use crate::link::tables::SLOT_SIZE;
-use crate::link::thread_local_plan::ThreadLocalPlace;
 use crate::link::thread_locals;
 use crate::memory::InFlight;
 
@@ -154,22 +147,4 @@ impl ResolvedLink<'_> {
             None => self.graph.fault(LinkFault::Malformed("a GOT entry that no relocation refers to".to_string())),
         }
     }
-}
-
-/// The block that local-dynamic code of an object asks for, as the head of the file says. `found` returns what was found
-/// for an external.
-pub(super) fn local_dynamic_block<'a>(
-    graph: &LinkGraph,
-    own: Option<ThreadLocalPlace>,
-    found: impl Fn(SymbolIndex) -> Option<&'a FoundExternal>,
-) -> Option<ThreadLocalPlace> {
-    if own.is_some() || !graph.kinds.contains(EdgeKind::ThreadLocalBlock32) {
-        return own;
-    }
-    graph.live_edges().filter(|edge| edge.kind.is_block_offset()).find_map(|edge| {
-        let FoundExternal { address, thread_local, .. } = found(edge.symbol)?;
-        let variable = TlsIndex::from_address(*address);
-        let static_offset = (*thread_local)?.map(|offset| offset - i64::from(variable.offset));
-        Some(ThreadLocalPlace { module: variable.module, static_offset })
-    })
 }

@@ -4,42 +4,23 @@
 //! from the start of a block. If the C library gave a block no static offset, such a distance differs from thread to
 //! thread: its static space is used up, the block does not fit, or a thread has used the block already. Then each such
 //! instruction moves to a thunk ([`Arch::extend_code`](crate::arch::Arch::extend_code)), which asks the function of TLS
-//! descriptors for the distance.
-//!
-//! ```text
-//!   code:   [ descriptor function │ stub of __tls_get_addr │ thunk 0 │ thunk 1 │ … ]
-//!   words:  [ __tls_get_addr │ unused │ descriptor 0 │ descriptor 1 │ … ]
-//! ```
-//!
-//! A descriptor has four words: function, address of the third word, module, offset. There is one for each variable,
-//! and one for the start of the local-dynamic block.
+//! descriptors for the distance. `thunk_plan.rs` says where they are.
 //!
 //! Whether a link needs thunks is known when its externals are found and the C library has answered. Its memory is
 //! allocated then. So the thunks have an allocation of their own, near the first, and a link without thunks has none.
 
-use crate::arch::{Arch, FarValue, ThreadDistance};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::Result;
 use crate::link::graph::{Block, BlockId, Edge, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
+use crate::link::thread_locals;
+use crate::link::thunk_plan::{DESCRIPTOR_SIZE, FIRST_DESCRIPTOR, ThunkPlan, first_thunk, stub_at};
 use crate::memory::{InFlight, MemoryManager, SegmentPlan, SegmentRequest};
 
 /// Memory for the thunks of one link.
 pub(crate) struct ThreadLocalThunks {
     pub(crate) memory: Box<dyn InFlight>,
     pub(crate) plan: ThunkPlan,
-}
-
-/// Where the thunks of a link and their descriptors are.
-pub(crate) struct ThunkPlan {
-    arch: Arch,
-    /// The address of the code.
-    pub(crate) code: ExecutorAddr,
-    /// The address of the words.
-    pub(crate) words: ExecutorAddr,
-    get_address: ExecutorAddr,
-    /// The variables that have descriptors, ascending. The descriptor of the block's start follows them.
-    variables: Vec<SymbolIndex>,
 }
 
 impl ThreadLocalThunks {
@@ -65,7 +46,10 @@ impl ThreadLocalThunks {
             }
         }
         let Some((id, first)) = edges.first().copied() else { return Ok(None) };
-        let get_address = get_address().ok_or_else(|| link.not_static(id, first))?;
+        let get_address = get_address().ok_or_else(|| {
+            let problem = "the process has no `__tls_get_addr` for a thunk to call";
+            thread_locals::not_computed(link.graph, id, first, &[], problem)
+        })?;
         let mut variables: Vec<SymbolIndex> = edges.iter().map(|(_, edge)| edge.symbol).collect();
         variables.sort_unstable();
         variables.dedup();
@@ -77,36 +61,19 @@ impl ThreadLocalThunks {
         plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: words, align: 16, zero_fill: 0 };
         let memory = memory.allocate(&plan)?;
         let (code, words) = (memory.address(SegmentKind::Code), memory.address(SegmentKind::ReadOnly));
+        if arch.slot_distance(code.offset(stub_at(arch)), words).is_none() {
+            let problem = "the memory manager places code and constants too far apart for a thunk";
+            return Err(thread_locals::not_computed(link.graph, id, first, &[], problem).into());
+        }
         Ok(Some(ThreadLocalThunks { memory, plan: ThunkPlan { arch, code, words, get_address, variables } }))
     }
 }
 
 impl ThunkPlan {
-    /// The address of the first thunk.
-    pub(crate) fn first_thunk(&self) -> ExecutorAddr {
-        self.code.offset(first_thunk(self.arch))
-    }
-
-    /// The distance that the instruction of an edge needs.
-    pub(crate) fn distance(&self, edge: &Edge) -> FarValue {
-        let number = self.variables.partition_point(|variable| *variable < edge.symbol) as u64;
-        let block = self.variables.len() as u64;
-        FarValue::Distance(ThreadDistance {
-            variable: self.descriptor(number).value(),
-            block: edge.kind.is_block_offset().then(|| self.descriptor(block).value()),
-            addend: edge.addend,
-            function: self.code.value(),
-        })
-    }
-
-    fn descriptor(&self, number: u64) -> ExecutorAddr {
-        self.words.offset(FIRST_DESCRIPTOR + number * DESCRIPTOR_SIZE)
-    }
-
     /// Writes the function, the thunks and the descriptors. `thunks` is the code of all thunks.
     pub(crate) fn write(&self, link: &ResolvedLink<'_>, thunks: &[u8], memory: &mut dyn InFlight) {
         let (function, start) = (self.arch.tls_descriptor(), first_thunk(self.arch) as usize);
-        let stub_at = start - self.arch.stub(0).len();
+        let stub_at = stub_at(self.arch) as usize;
         let code = memory.working(SegmentKind::Code);
         code.fill(self.arch.trap());
         code[..function.bytes.len()].copy_from_slice(function.bytes);
@@ -132,12 +99,3 @@ impl ThunkPlan {
         }
     }
 }
-
-/// The offset of the first thunk in the code: after the function and a stub.
-fn first_thunk(arch: Arch) -> u64 {
-    (arch.tls_descriptor().bytes.len() + arch.stub(0).len()).next_multiple_of(16) as u64
-}
-
-/// The offset of the first descriptor in the words.
-const FIRST_DESCRIPTOR: u64 = 16;
-const DESCRIPTOR_SIZE: u64 = 32;

@@ -313,6 +313,84 @@ fn every_static_use_of_a_variable_outside_static_tls_works() {
     }
 }
 
+/// By a fixed distance, and by a thunk.
+#[test]
+fn a_static_use_pins_the_object_that_defines_the_variable() {
+    own_process!();
+    let uses = "extern _Thread_local long shared[]; long use_bump(void) { return ++shared[1]; }";
+    for length in [4, 1 << 17] {
+        let definition = format!("_Thread_local long shared[{length}]; long *defined_at(void) {{ return shared; }}");
+        for flags in [&["-O2", "-fPIC", "-ftls-model=initial-exec"][..], &["-O2", "-fPIE"]] {
+            let (Some(definition), Some(user)) = (gcc(&["-O2", "-fPIC"], &definition), gcc(flags, uses)) else {
+                return;
+            };
+            let jit = new_jit();
+            let defining = add(&jit, jit.main_dylib(), "defining.o", &definition);
+            let using = add(&jit, jit.main_dylib(), "using.o", &user);
+            let use_bump = bump(&jit, "use_bump");
+            let removal = defining.remove().unwrap();
+            assert!(!removal.is_complete(), "{length}: the using object needs the variable");
+            assert_eq!((use_bump.call(), use_bump.call()), (1, 2));
+            drop(use_bump);
+            assert!(using.remove().unwrap().is_complete() && removal.is_complete(), "{length}");
+            assert_eq!(held(&jit).0, 0, "{length}");
+        }
+    }
+}
+
+/// The C library does not reuse all static space, so later rounds may have thunks.
+#[test]
+fn repeated_links_with_late_static_offsets_leave_nothing() {
+    own_process!();
+    let (Some(definition), Some(user)) = (gcc(MODELS[0].1, &defining("")), gcc(MODELS[3].1, &using("", OWN[1]))) else {
+        return;
+    };
+    let count = |path: &str| {
+        std::fs::read_to_string(path).unwrap().lines().filter(|line| line.contains("thread-local")).count()
+    };
+    let jit = new_jit();
+    let (mut mappings, mut descriptors) = (0, 0);
+    for round in 0..100 {
+        let trackers =
+            [add(&jit, jit.main_dylib(), "defining.o", &definition), add(&jit, jit.main_dylib(), "using.o", &user)];
+        assert_shared(&jit, "repeated");
+        trackers.into_iter().rev().for_each(|tracker| assert!(tracker.remove().unwrap().is_complete()));
+        assert_eq!(held(&jit).0, 0);
+        let now = (count("/proc/self/maps"), std::fs::read_dir("/proc/self/fd").unwrap().count());
+        match round {
+            0 => (mappings, descriptors) = now,
+            _ => assert_eq!(now, (mappings, descriptors), "round {round}"),
+        }
+    }
+}
+
+/// Threads that exist use the new distance while it is granted, and threads that start.
+#[test]
+fn a_static_offset_is_granted_while_other_threads_run() {
+    own_process!();
+    let (Some(definition), Some(user)) = (gcc(MODELS[0].1, &defining("")), gcc(MODELS[3].1, &using("", OWN[0]))) else {
+        return;
+    };
+    for _ in 0..rounds(64) {
+        let jit = new_jit();
+        let _defining = add(&jit, jit.main_dylib(), "defining.o", &definition);
+        let _using = add(&jit, jit.main_dylib(), "using.o", &user);
+        let (defined_at, define_bump) = (at(&jit, "defined_at"), bump(&jit, "define_bump"));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let first = defined_at.call() as u64;
+                    let used_at = at(&jit, "used_at");
+                    assert_eq!(
+                        (define_bump.call(), defined_at.call() as u64, used_at.call() as u64),
+                        (41, first, first)
+                    );
+                });
+            }
+        });
+    }
+}
+
 /// Instructions of static models, each in a function that returns a number. `%rdi` and `%rsi` are arguments.
 const INSTRUCTIONS: [(&str, &str); 27] = [
     ("load", "mov %fs:word@tpoff, %rax"),
