@@ -83,23 +83,23 @@ pub enum EdgeKind {
     /// `T + A - P` in 4 bytes; `T` is the address of the GOT's pair of module and offset of a thread-local variable.
     /// General dynamic. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_TLSGD` (psABI 4.4.1).
     ThreadLocalPair32,
-    /// `B + A - P` in 4 bytes; `B` is the address of the GOT's pair for the start of the object's own block. Local
-    /// dynamic. Fails unless −2³¹ ≤ value < 2³¹, and in an object without thread-local sections. `R_X86_64_TLSLD`
-    /// (psABI 4.4.1).
+    /// `B + A - P` in 4 bytes; `B` is the address of the GOT's pair for the start of the object's local-dynamic block:
+    /// its own block, or that of another object whose variables it uses. Local dynamic. Fails unless −2³¹ ≤ value <
+    /// 2³¹, and in an object without either. `R_X86_64_TLSLD` (psABI 4.4.1).
     ThreadLocalBlock32,
-    /// The variable's offset from the start of the object's own block, plus `A`, in 4 bytes. Local dynamic. Fails
-    /// unless −2³¹ ≤ value < 2³¹, and for a variable of another block at no fixed distance. `R_X86_64_DTPOFF32` (psABI
-    /// 4.4.1).
+    /// The variable's offset from the start of the object's local-dynamic block, plus `A`, in 4 bytes. Local dynamic. A
+    /// variable of another block at no fixed distance needs a thunk. Fails unless −2³¹ ≤ value < 2³¹.
+    /// `R_X86_64_DTPOFF32` (psABI 4.4.1).
     ThreadLocalOffset32,
-    /// The variable's offset from the start of the object's own block, plus `A`, in 8 bytes. Fails for a variable of
-    /// another block at no fixed distance. `R_X86_64_DTPOFF64` (psABI 4.4.1).
+    /// The variable's offset from the start of the object's local-dynamic block, plus `A`, in 8 bytes. Fails for a
+    /// variable of another block at no fixed distance. `R_X86_64_DTPOFF64` (psABI 4.4.1).
     ThreadLocalOffset64,
     /// `I + A - P` in 4 bytes; `I` is the address of the GOT slot with the variable's distance from the thread pointer.
-    /// Initial exec. Fails unless −2³¹ ≤ value < 2³¹, and for a variable at no fixed distance. `R_X86_64_GOTTPOFF`
-    /// (psABI 4.4.1), and with APX prefixes `R_X86_64_CODE_{4,5,6}_GOTTPOFF`.
+    /// Initial exec. A variable at no fixed distance needs a thunk. Fails unless −2³¹ ≤ value < 2³¹.
+    /// `R_X86_64_GOTTPOFF` (psABI 4.4.1), and with APX prefixes `R_X86_64_CODE_{4,5,6}_GOTTPOFF`.
     StaticLoad32,
-    /// The variable's distance from the thread pointer, plus `A`, in 4 bytes. Local exec. Fails unless −2³¹ ≤ value <
-    /// 2³¹, and for a variable at no fixed distance. `R_X86_64_TPOFF32` (psABI 4.4.1).
+    /// The variable's distance from the thread pointer, plus `A`, in 4 bytes. Local exec. A variable at no fixed
+    /// distance needs a thunk. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_TPOFF32` (psABI 4.4.1).
     StaticOffset32,
     /// The variable's distance from the thread pointer, plus `A`, in 8 bytes. Fails for a variable at no fixed
     /// distance. `R_X86_64_TPOFF64` (psABI 4.4.1).
@@ -174,10 +174,19 @@ impl EdgeKind {
         matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
     }
 
-    /// Whether the value is a distance from the start of the object's own thread-local block. A variable of another
-    /// block must then be at a fixed distance from that start.
+    /// Whether the value is a distance from the start of the object's local-dynamic block.
     pub(crate) const fn is_block_offset(self) -> bool {
         matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
+    }
+
+    /// Whether the value is the distance of a thread-local variable from the thread pointer or from a block.
+    pub(crate) const fn has_fixed_distance(self) -> bool {
+        KindSet::FIXED_DISTANCE.contains(self)
+    }
+
+    /// Whether the value is such a distance, and a thunk can compute it in each thread.
+    pub(crate) const fn may_be_computed(self) -> bool {
+        matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::ThreadLocalOffset32)
     }
 
     /// What an edge of this kind uses its symbol for: bits of [`uses`].
@@ -254,6 +263,14 @@ impl KindSet {
     };
     /// Kinds that store the distance to the symbol in four bytes.
     pub(crate) const DISTANCE: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Branch32]);
+    /// Kinds whose value is the distance of a thread-local variable from the thread pointer or from a block.
+    pub(crate) const FIXED_DISTANCE: KindSet = {
+        use EdgeKind::*;
+        KindSet::of(&[StaticLoad32, StaticOffset32, StaticOffset64, ThreadLocalOffset32, ThreadLocalOffset64])
+    };
+    /// Kinds whose value is a distance from the thread pointer.
+    pub(crate) const THREAD_POINTER: KindSet =
+        KindSet::of(&[EdgeKind::StaticLoad32, EdgeKind::StaticOffset32, EdgeKind::StaticOffset64]);
     /// Kinds that use a TLS descriptor.
     pub(crate) const DESCRIPTOR: KindSet = KindSet::of(&[EdgeKind::ThreadLocalDescriptor32]);
     /// Kinds that store a size.
@@ -298,7 +315,7 @@ impl KindSet {
 pub(crate) enum ThreadLocalEntry {
     /// Module and offset (`tls_index`), as `__tls_get_addr` takes them. 16 bytes.
     Pair,
-    /// The same for the start of the object's own block, whatever the symbol. 16 bytes.
+    /// The same for the start of the object's local-dynamic block, whatever the symbol. 16 bytes.
     Block,
     /// The variable's distance from the thread pointer. 8 bytes.
     StaticOffset,

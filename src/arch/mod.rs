@@ -36,7 +36,7 @@ pub(crate) use code_template::{CodeTemplate, HandlerTarget, IndirectCode, Indire
 pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
-pub(crate) use far_code::{FarCode, FarCodeFault, FarReference};
+pub(crate) use far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
 pub(crate) use relocation_type::RelocationType;
 use verify::{Mismatch, Relocation, SectionView};
 
@@ -186,6 +186,13 @@ impl Arch {
         }
     }
 
+    /// The most bytes of a thunk that computes a distance of a thread-local variable.
+    pub(crate) fn max_distance_thunk_size(self) -> usize {
+        match self {
+            Arch::X86_64 => x86_64::MAX_DISTANCE_THUNK_SIZE,
+        }
+    }
+
     /// Rewrites code whose references do not reach. Changes `bytes`, which is the section in memory with all its other
     /// edges applied, and appends to `thunks`.
     ///
@@ -257,7 +264,7 @@ impl Arch {
     /// The function that TLS descriptors point to. Its field is a call of `__tls_get_addr`.
     pub(crate) fn tls_descriptor(self) -> &'static CodeTemplate<()> {
         match self {
-            Arch::X86_64 => &x86_64::code::TLS_DESCRIPTOR,
+            Arch::X86_64 => x86_64::code::tls_descriptor(),
         }
     }
 

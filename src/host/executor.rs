@@ -71,8 +71,8 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
         static_tls: StaticTls,
     ) -> std::result::Result<Box<dyn ThreadLocalBlock>, String>;
 
-    /// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up
-    /// by `name`; for one of linked code the name is not used.
+    /// A variable's distance from the thread pointer, if it is the same in every thread, or if the C library grants that now. A
+    /// variable of a library is looked up by `name`; for one of linked code the name is not used.
     fn static_offset(&self, variable: TlsIndex, name: &str) -> Option<i64>;
 
     // ---- initialisers and exit handlers ----
@@ -173,6 +173,9 @@ pub(crate) trait ThreadLocalBlock: Send + Sync + fmt::Debug {
 
     /// Ends the writing of the image. From now on threads may copy it.
     fn complete(&mut self);
+
+    /// Requests a static offset for a complete block that was loaded without one.
+    fn request_static_offset(&mut self) -> Option<i64>;
 }
 
 /// The exit handlers of one object. Dropping it closes the scope: handlers that have not run are dropped.

@@ -176,6 +176,10 @@ impl ThreadLocalBlock for ThreadLocalModule {
     fn complete(&mut self) {
         ThreadLocalModule::complete(self);
     }
+
+    fn request_static_offset(&mut self) -> Option<i64> {
+        ThreadLocalModule::request_static_offset(self)
+    }
 }
 
 impl HandlerScope for ExitScope {

@@ -9,8 +9,9 @@
 //! | [`OFFSET_WORD`] | offset | offset of the variable in the module's block |
 //! | [`STATIC_WORD`] | static offset | distance from the thread pointer, if it is requested |
 //!
-//! Such a file can also request the words of a variable that some library exports. It then has the name of that
-//! variable and no block.
+//! Such a file can also request the words of a variable of another library. It then has the name of that variable and no
+//! block. A variable that a library exports to all is found by name alone. A block is found in the one library that the
+//! file names as its dependency (`DT_NEEDED`): each block has a symbol for its start, [`BLOCK_SYMBOL`].
 //!
 //! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
 
@@ -26,6 +27,8 @@ pub(super) struct ThreadLocalImage<'a> {
     pub(super) align: u64,
     /// The variable whose words are requested. `None` for the block of the file itself.
     pub(super) variable: Option<&'a str>,
+    /// The path of the library that defines the variable, if the loader must look there. The library is loaded.
+    pub(super) library: Option<&'a str>,
     /// Whether the block must be at the same distance from the thread pointer in every thread.
     pub(super) is_static: bool,
 }
@@ -38,8 +41,8 @@ impl ThreadLocalImage<'_> {
 
     /// The bytes of the file.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let name = self.variable.unwrap_or("");
-        let strings = [b"\0", name.as_bytes(), b"\0"].concat();
+        let (name, library) = (self.variable.unwrap_or(BLOCK_SYMBOL), self.library.unwrap_or(""));
+        let strings = [b"\0", name.as_bytes(), b"\0", library.as_bytes(), b"\0"].concat();
         let strtab = SYMTAB + 48; // after two symbols: the null symbol and the variable
         let end = self.offset() + self.image.len() as u64;
         let mut file = vec![0; end as usize];
@@ -53,18 +56,19 @@ impl ThreadLocalImage<'_> {
         let segments = self.segments(end);
         write(52, &[64u16, 56, segments.len() as u16].map(u16::to_le_bytes).concat()); // e_ehsize, e_phentsize, e_phnum
         write(64, &segments.concat());
-        // Relocations name one undefined symbol, the variable. For the block of the file itself they name the null symbol.
-        if self.variable.is_some() {
-            write(SYMTAB + 24, &1u32.to_le_bytes());
-            write(SYMTAB + 28, &[0x16]); // STB_GLOBAL, STT_TLS
-        }
+        // The one symbol is the variable, undefined, or the start of the block. Relocations for the block of the file itself
+        // name the null symbol.
+        let is_block = self.variable.is_none();
+        write(SYMTAB + 24, &1u32.to_le_bytes());
+        write(SYMTAB + 28, &[0x16, 0, u8::from(is_block), 0]); // STB_GLOBAL and STT_TLS, visibility, section
         write(strtab, &strings);
         let relocations = self.relocations();
         write(RELA, &relocations.concat());
-        // One bucket, two symbols. The bucket is empty: the file defines no symbol.
-        write(HASH, &[1u32, 2, 0, 0, 0].map(u32::to_le_bytes).concat());
+        // One bucket, two symbols. The bucket is empty if the file defines no symbol.
+        write(HASH, &[1u32, 2, u32::from(is_block), 0, 0].map(u32::to_le_bytes).concat());
         let flags = if self.is_static { DF_STATIC_TLS } else { 0 };
-        let dynamic: [(u64, u64); 10] = [
+        let needed = if self.library.is_some() { (1, name.len() as u64 + 2) } else { (0, 0) };
+        let dynamic: [(u64, u64); DYNAMIC_COUNT] = [
             (4, HASH),                          // DT_HASH
             (5, strtab),                        // DT_STRTAB
             (6, SYMTAB),                        // DT_SYMTAB
@@ -74,6 +78,7 @@ impl ThreadLocalImage<'_> {
             (8, relocations.len() as u64 * 24), // DT_RELASZ
             (9, 24),                            // DT_RELAENT
             (30, flags),                        // DT_FLAGS
+            needed,                             // DT_NEEDED
             (0, 0),
         ];
         let words = dynamic.iter().flat_map(|(tag, value)| [tag.to_le_bytes(), value.to_le_bytes()].concat());
@@ -96,7 +101,7 @@ impl ThreadLocalImage<'_> {
         let mut segments = vec![
             segment(PT_LOAD, R, 0, WORDS_PAGE, WORDS_PAGE, align),
             segment(PT_LOAD, R | W, WORDS_PAGE, end - WORDS_PAGE, end - WORDS_PAGE, PAGE_SIZE),
-            segment(PT_DYNAMIC, R | W, DYNAMIC, 160, 160, 8),
+            segment(PT_DYNAMIC, R | W, DYNAMIC, DYNAMIC_COUNT as u64 * 16, DYNAMIC_COUNT as u64 * 16, 8),
             segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
         ];
         if self.variable.is_none() {
@@ -121,6 +126,8 @@ impl ThreadLocalImage<'_> {
     }
 }
 
+/// The symbol for the start of the block of a file. Only a file that names this file as its dependency finds it.
+pub(super) const BLOCK_SYMBOL: &str = "jittison thread-local block";
 /// Maximal length of a variable's name, in bytes.
 pub(super) const MAX_NAME: usize = 2048;
 
@@ -137,6 +144,7 @@ const SYMTAB: u64 = 704;
 /// The page that the loader writes.
 const WORDS_PAGE: u64 = PAGE_SIZE;
 const DYNAMIC: u64 = WORDS_PAGE;
+const DYNAMIC_COUNT: usize = 11;
 const R: u32 = 4;
 const W: u32 = 2;
 const DF_STATIC_TLS: u64 = 0x10;

@@ -6,8 +6,16 @@
 //!
 //! # Static offset
 //! Code of the static TLS models needs the block at the same distance from the thread pointer in every thread. The C library
-//! grants that as long as its reserved static space lasts. It initialises such a block in all threads when the module is
-//! loaded, so the image must be complete by then.
+//! grants that as long as its reserved static space lasts. It initialises such a block in all threads at once, so the image
+//! must be complete by then.
+//!
+//! | a static offset is requested | granted |
+//! |---|---|
+//! | when the block is loaded (`StaticTls::Required`, `Wanted`) | while there is space |
+//! | later ([`late_static_offset`]) | while there is space, and no thread has used the block by `__tls_get_addr` |
+//!
+//! A late request loads a file that refers to the block, as the loader does for a library that uses a variable of
+//! another library by a static model. The block keeps the offset until it is closed.
 //!
 //! # When safe code reaches a block
 //! The image of another block may get its last values after the block is loaded. The C library copies the image when a thread
@@ -32,13 +40,17 @@ use std::os::fd::AsRawFd as _;
 
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind, LinkFault};
-use crate::host::thread_local_image::{MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage};
+use crate::host::thread_local_image::{
+    BLOCK_SYMBOL, MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage,
+};
 use crate::os::{Library, SharedFile};
-use crate::sync::StaticForkMutex;
+use crate::sync::{Arc, StaticForkMutex};
 
 /// The thread-local block of linked code. Dropping it frees the copies of all threads: no code may use them any more.
 pub struct ThreadLocalModule {
     _library: Library,
+    /// The path of the library, which no other loaded library has.
+    path: Arc<CStr>,
     /// Address of the image.
     image: u64,
     image_size: usize,
@@ -88,8 +100,8 @@ impl ThreadLocalModule {
             return Err(format!("it cannot be aligned to {align}"));
         }
         let load = |is_static| -> Result<ThreadLocalModule, String> {
-            let file = ThreadLocalImage { image, size, align, variable: None, is_static };
-            let library = load(&file.bytes())?;
+            let file = ThreadLocalImage { image, size, align, variable: None, library: None, is_static };
+            let (library, path) = load(&file.bytes())?;
             let words = Words::of(&library)?;
             let static_offset = is_static.then_some(words.static_offset);
             let mut module = ThreadLocalModule {
@@ -98,6 +110,7 @@ impl ThreadLocalModule {
                 number: words.variable.module,
                 static_offset,
                 is_complete: false,
+                path: Arc::from(path),
                 _library: library,
             };
             // The loader has copied the image of such a block.
@@ -139,7 +152,14 @@ impl ThreadLocalModule {
     /// Ends the writing of the image. From now on threads may copy it.
     pub fn complete(&mut self) {
         self.is_complete = true;
-        COMPLETE_MODULES.lock().insert(self.number, self.static_offset);
+        let block = CompleteBlock { path: self.path.clone(), static_offset: self.static_offset };
+        COMPLETE_MODULES.lock().insert(self.number, block);
+    }
+
+    /// Requests a static offset for a complete block that was loaded without one.
+    pub(super) fn request_static_offset(&mut self) -> Option<i64> {
+        self.static_offset = self.static_offset.or_else(|| late_static_offset(self.number));
+        self.static_offset
     }
 }
 
@@ -173,15 +193,37 @@ pub(super) fn prefer_static_offset(library: &Library) {
     }
 }
 
-/// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up by
-/// `name`; for one of linked code the name is not used.
+/// A variable's distance from the thread pointer, if it is the same in every thread, or if the C library grants that now. A
+/// variable of a library is looked up by `name`; for one of linked code the name is not used.
 pub(super) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
-    let of_linked_code = COMPLETE_MODULES.lock().get(&variable.module).copied();
-    if let Some(Some(start)) = of_linked_code {
-        return Some(start + i64::from(variable.offset));
+    if COMPLETE_MODULES.lock().contains_key(&variable.module) {
+        return late_static_offset(variable.module).map(|start| start + i64::from(variable.offset));
     }
     let words = load_words(name, true).ok()?;
     (words.variable == variable).then_some(words.static_offset)
+}
+
+/// The distance of a complete block of linked code from the thread pointer. Requests one if the block has none. `None` if
+/// there is no such block, or if the C library grants no distance.
+fn late_static_offset(module: u32) -> Option<i64> {
+    let CompleteBlock { path, static_offset } = COMPLETE_MODULES.lock().get(&module)?.clone();
+    if static_offset.is_some() {
+        return static_offset;
+    }
+    // The block may be closed at any time. While this handle is open, its number and its path are its own.
+    let _library = Library::open_loaded(&path)?;
+    let is_still_loaded = || COMPLETE_MODULES.lock().get(&module).is_some_and(|block| block.path == path);
+    if !is_still_loaded() {
+        return None;
+    }
+    let (variable, library) = (Some(BLOCK_SYMBOL), path.to_str().ok());
+    let file = ThreadLocalImage { image: &[], size: 0, align: 1, variable, library, is_static: true };
+    let words = Words::of(&load(&file.bytes()).ok()?.0).ok()?;
+    let start = (words.variable == TlsIndex { module, offset: 0 }).then_some(words.static_offset)?;
+    if let Some(block) = COMPLETE_MODULES.lock().get_mut(&module).filter(|block| block.path == path) {
+        block.static_offset = Some(start);
+    }
+    Some(start)
 }
 
 /// Address of a variable in the calling thread. `None` if no loaded library has it, or if the image of its block is not
@@ -192,12 +234,21 @@ pub(super) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr>
     crate::os::thread_local_address(variable.module.into(), variable.offset.into(), may_copy).map(ExecutorAddr::new)
 }
 
-/// The blocks of linked code whose image is complete, by module number: their distance from the thread pointer, if it is the
-/// same in every thread. It is a static because module numbers are unique in the process.
+/// The blocks of linked code whose image is complete, by module number. It is a static because module numbers are unique in
+/// the process.
 ///
 /// No thread forks while it holds the lock, and none calls the loader. A mutex without a list of waiters: a child may link when
 /// other threads of the parent waited for the lock at the fork.
-static COMPLETE_MODULES: StaticForkMutex<BTreeMap<u32, Option<i64>>> = StaticForkMutex::new(BTreeMap::new());
+static COMPLETE_MODULES: StaticForkMutex<BTreeMap<u32, CompleteBlock>> = StaticForkMutex::new(BTreeMap::new());
+
+/// A block of linked code whose image is complete.
+#[derive(Clone)]
+struct CompleteBlock {
+    /// The path of its library.
+    path: Arc<CStr>,
+    /// Distance from the thread pointer, if it is the same in every thread.
+    static_offset: Option<i64>,
+}
 
 /// The words that the loader wrote.
 struct Words {
@@ -230,12 +281,12 @@ fn load_words(name: &str, is_static: bool) -> Result<Words, String> {
     if name.len() > MAX_NAME {
         return Err(format!("the name of a variable can have at most {MAX_NAME} bytes"));
     }
-    let file = ThreadLocalImage { image: &[], size: 0, align: 1, variable: Some(name), is_static };
-    Words::of(&load(&file.bytes())?)
+    let file = ThreadLocalImage { image: &[], size: 0, align: 1, variable: Some(name), library: None, is_static };
+    Words::of(&load(&file.bytes())?.0)
 }
 
-/// Loads a shared object from its bytes.
-fn load(bytes: &[u8]) -> Result<Library, String> {
+/// Loads a shared object from its bytes. Also returns its path.
+fn load(bytes: &[u8]) -> Result<(Library, CString), String> {
     let file = SharedFile::create(c"jittison thread-local", bytes.len() as u64).map_err(|error| error.to_string())?;
     let mut file = file.into_file();
     file.write_all(bytes).map_err(|error| error.to_string())?;
@@ -244,7 +295,7 @@ fn load(bytes: &[u8]) -> Result<Library, String> {
     let number = RandomState::new().hash_one(std::process::id());
     let detours: String = (0..DETOURS).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" }).collect();
     let path = CString::new(format!("{DIRECTORY}{detours}{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
-    Library::open(&path, false)
+    Library::open(&path, false).map(|library| (library, path))
 }
 
 /// Whether [`load`] opened a library with this path, in this copy of the crate or in another one.

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type |
 //! | `object_link.rs` | the link of one object, step by step |
-//! | `external_lookup.rs` | the lookup of what the object refers to |
+//! | `external_lookup.rs`, `found_externals.rs` | the lookup of what the object refers to; what the link reads of the results |
 //! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
@@ -29,6 +29,7 @@
 //! This module runs no code and does not know the services that plug into it.
 
 mod external_lookup;
+mod found_externals;
 mod group_members;
 mod hooks;
 mod layer_inner;

@@ -15,10 +15,10 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
+use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, impl_recycle};
 use crate::error::{Error, Result};
-use crate::host::Executor;
 use crate::layer::external_lookup::{self, WantedExternal};
+use crate::layer::found_externals::found_externals;
 use crate::layer::group_members::GroupMembers;
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
@@ -32,7 +32,7 @@ use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
-    ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex,
+    ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SealedLink, SymbolIndex,
 };
 use crate::session::{
     ClaimedSymbol, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
@@ -556,17 +556,19 @@ impl PendingLink {
         responsibility: &MaterializationResponsibility,
         mut externals: RecycledVec<FoundExternal>,
     ) -> Result<LookedUpNames> {
-        let PendingLink { sequence, placed, mut thread_locals, section_link, mut hooks, mut report, .. } = self;
+        let PendingLink { sequence, mut placed, mut thread_locals, section_link, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
         hooks.bind(&placed, &mut externals)?;
-        let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.incomplete_image());
-        let (linked, memory, externals) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
-        thread_locals.iter_mut().for_each(|thread_locals| thread_locals.complete());
+        let (block, memory, executor) = (thread_locals.as_deref_mut(), &*layer.memory, &*layer.executor);
+        let thunks = ThreadLocals::prepare(&mut placed, block, &externals, memory, executor)?;
+        let SealedLink { linked, memory, thunks, names } =
+            placed.seal(&externals, None, thunks, |link| hooks.fixed_up(link))?;
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
+            thunks.iter().for_each(|thunks| report.usage += thunks.usage());
         }
         let (sections, dependencies) = match section_link {
             Some(link) => (Some(link.registration), link.dependencies),
@@ -577,6 +579,11 @@ impl PendingLink {
         // If the tracker is defunct, the closure is dropped without a call, which frees the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
+            // Recorded first, so freed last.
+            if let Some(memory) = thunks {
+                let module = ModuleMemory { memory, _extras: None, name: linked.name.clone() };
+                layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
+            }
             let module = ModuleMemory { memory, _extras: extras, name: linked.name };
             layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
             key
@@ -584,7 +591,7 @@ impl PendingLink {
         if let Some(report) = report {
             report.deliver(responsibility, key);
         }
-        Ok(LookedUpNames { externals, dependencies })
+        Ok(LookedUpNames { externals: names, dependencies })
     }
 }
 
@@ -604,44 +611,11 @@ impl LookedUpNames {
 
 impl_recycle!(FoundExternal, ObjectSymbol, (Name, SymbolFlags));
 
-/// Converts lookup results, in the order of the externals.
-fn found_externals(
-    placed: &PlacedLink,
-    executor: &dyn Executor,
-    found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
-) -> RecycledVec<FoundExternal> {
-    if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
-        return placed.externals().zip(found).map(|found| found_external(executor, found)).collect();
-    }
-    let plain = |(address, flags): (_, SymbolFlags)| FoundExternal {
-        address,
-        is_callable: flags.contains(SymbolFlags::CALLABLE),
-        thread_local: None,
-    };
-    found.map(plain).collect()
-}
-
 /// The size of what a lookup found. A weak external that nothing defines has none, so it is zero, as with native linkers.
 fn known_size(found: &LookupResult) -> Option<u64> {
     match &found.symbol {
         Some(symbol) => Some(symbol.size()).filter(|size| *size > 0),
         None => (found.address.is_null() && found.flags == SymbolFlags::NONE).then_some(0),
-    }
-}
-
-fn found_external(
-    executor: &dyn Executor,
-    (external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags)),
-) -> FoundExternal {
-    let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
-    let static_offset = || {
-        let variable = TlsIndex::from_address(address);
-        if external.needs_static_tls { executor.static_offset(variable, external.name) } else { None }
-    };
-    FoundExternal {
-        address,
-        is_callable: flags.contains(SymbolFlags::CALLABLE),
-        thread_local: is_thread_local.then(static_offset),
     }
 }
 

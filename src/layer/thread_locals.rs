@@ -1,16 +1,30 @@
 //! [`ThreadLocals`]: the thread-local block of one linked object.
 //!
 //! The link computes the image of the block, and the C library holds the block (`src/host/thread_locals.rs`). Values in
-//! the image that depend on externals are written later, when the externals are known. Such a block gets no static
-//! offset, because the C library copies the image of a static block when it loads the block. If the code requires a
-//! static offset, such a link is refused.
+//! the image that depend on externals are written later, when the externals are known.
+//!
+//! Code of the static models needs a static offset. The C library copies the image of a block to all threads when it
+//! grants one, so the image must be complete:
+//!
+//! | image | static offset is requested |
+//! |---|---|
+//! | complete when the block is placed | then |
+//! | has values of externals | when they are written ([`ThreadLocals::prepare`]) |
+//!
+//! The static space of the C library is small, and the C library does not reuse all of it. So a block requests it only if
+//! code of this object needs it, or for code of another object when that object is linked (`found_externals.rs`). If
+//! the C library refuses, the code gets thunks.
 
+use crate::base::ExecutorAddr;
 use crate::error::Result;
-use crate::host::{Executor, StaticTls, ThreadLocalBlock};
-use crate::link::{PlacedLink, ThreadLocalPlace};
+use crate::host::{Executor, ProcessSymbol, StaticTls, ThreadLocalBlock};
+use crate::link::{FoundExternal, PlacedLink, ThreadLocalPlace, ThreadLocalThunks};
+use crate::memory::MemoryManager;
 
 pub(super) struct ThreadLocals {
     block: Box<dyn ThreadLocalBlock>,
+    /// Whether code of the object needs a static offset.
+    is_static: bool,
     /// Whether no bytes of the image are missing.
     is_complete: bool,
 }
@@ -19,35 +33,70 @@ impl ThreadLocals {
     /// Loads the block of a link, if it has one, and gives the link its module number and static offset.
     ///
     /// # Errors
-    /// The C library refuses. The error has its text and the first reference that needs the block.
+    /// The C library refuses. The error has its text.
     pub(super) fn place(placed: &mut PlacedLink, executor: &dyn Executor) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_complete) = placed.thread_local_image()?;
-        // The static space of the C library is small, and the C library does not reuse all of it. So a block requests
-        // it only if code of this or another object may need it.
-        let static_tls = match (plan.is_static, plan.is_shared && is_complete) {
-            (true, _) => StaticTls::Required,
-            (false, true) => StaticTls::Wanted,
-            (false, false) => StaticTls::NotNeeded,
-        };
+        let static_tls = if plan.is_static && is_complete { StaticTls::Wanted } else { StaticTls::NotNeeded };
         let block = executor.load_thread_locals(&image, plan.size, plan.align, static_tls);
         let mut block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
         if is_complete {
             block.complete();
         }
-        placed
-            .set_thread_local_place(ThreadLocalPlace { module: block.number(), static_offset: block.static_offset() });
-        Ok(Some(Box::new(ThreadLocals { block, is_complete })))
+        let thread_locals = ThreadLocals { block, is_static: plan.is_static, is_complete };
+        thread_locals.set_place(placed);
+        Ok(Some(Box::new(thread_locals)))
     }
 
-    /// The loaded image, if bytes of it depend on externals and are still missing.
-    pub(super) fn incomplete_image(&mut self) -> Option<&mut [u8]> {
-        if self.is_complete { None } else { self.block.image() }
+    /// Completes the image of a link's block, if it has one, and allocates the thunks that its code needs.
+    ///
+    /// # Errors
+    /// As `PlacedLink::seal`.
+    pub(super) fn prepare(
+        placed: &mut PlacedLink,
+        block: Option<&mut ThreadLocals>,
+        found: &[FoundExternal],
+        memory: &dyn MemoryManager,
+        executor: &dyn Executor,
+    ) -> Result<Option<ThreadLocalThunks>> {
+        if let Some(block) = block {
+            block.complete(placed, found)?;
+        }
+        if !placed.may_need_thunks() {
+            return Ok(None);
+        }
+        placed.allocate_thunks(found, memory, || tls_get_addr(executor))
     }
 
-    /// Ends the writing of the image, after its last bytes are written: from now on threads may copy it.
-    pub(super) fn complete(&mut self) {
+    /// Writes the missing bytes of the image. From then on threads may copy it.
+    fn complete(&mut self, placed: &mut PlacedLink, found: &[FoundExternal]) -> Result<()> {
+        if self.is_complete {
+            return Ok(());
+        }
+        if let Some(image) = self.block.image() {
+            placed.complete_image(found, image)?;
+        }
         self.is_complete = true;
         self.block.complete();
+        if self.is_static {
+            self.block.request_static_offset();
+            self.set_place(placed);
+        }
+        Ok(())
+    }
+
+    /// Gives the link the module number and the static offset.
+    fn set_place(&self, placed: &mut PlacedLink) {
+        let ThreadLocals { block, .. } = self;
+        placed
+            .set_thread_local_place(ThreadLocalPlace { module: block.number(), static_offset: block.static_offset() });
+    }
+}
+
+/// The address of the C library's `__tls_get_addr`, which gave out the module numbers.
+fn tls_get_addr(executor: &dyn Executor) -> Option<ExecutorAddr> {
+    match executor.find_symbol("__tls_get_addr")? {
+        ProcessSymbol::Function(address) | ProcessSymbol::Data(address) => Some(address),
+        ProcessSymbol::TlsIndex(_) => None,
     }
 }

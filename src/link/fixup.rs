@@ -4,8 +4,9 @@
 //! 1. Each segment: copy each block that has contents, fill the gaps, apply the block's edges. Then write the stubs
 //!    (code, `stubs.rs`) or the GOT slots (read-only data).
 //! 2. Large sections, which are in no segment, in the same way.
-//! 3. The image of the thread-local block, and the GOT entries of thread-local variables.
-//! 4. Thunks and slots of far references (`range_extension/`).
+//! 3. The image of the thread-local block, and the GOT entries of thread-local variables (`thread_local_fixup.rs`).
+//! 4. Thunks and slots of far references (`range_extension/`), and thunks for thread-local variables
+//!    (`thread_local_thunks.rs`).
 //!
 //! # How an edge is applied
 //! | case | action | code |
@@ -25,8 +26,8 @@
 //!
 //! Debug builds check the result byte by byte: `verify.rs`.
 
-use crate::arch::{EdgeKind, ThreadLocalEntry};
-use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
+use crate::arch::EdgeKind;
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, Role, SymbolIndex};
 use crate::link::layout::Contents;
@@ -35,11 +36,11 @@ use crate::link::range_extension::extender::RangeExtender;
 use crate::link::resolved_link::ResolvedLink;
 use crate::link::tables::SLOT_SIZE;
 use crate::link::targets::is_near_zero;
-use crate::link::thread_locals;
 use crate::memory::InFlight;
 
 impl ResolvedLink<'_> {
-    /// Writes the link into `memory`, and its thread-local image into `image`, if there is one to complete.
+    /// Writes the link into `memory`, its thunks into `thunks`, if it needs some, and its thread-local image into `image`,
+    /// if there is one to complete.
     ///
     /// # Errors
     /// [`LinkFault::OutOfRange`] for a value that does not fit, [`LinkFault::Unsupported`] for a reference that has no
@@ -49,6 +50,7 @@ impl ResolvedLink<'_> {
         memory: &mut dyn InFlight,
         contents: &Contents,
         image: Option<&mut [u8]>,
+        thunks: Option<&mut dyn InFlight>,
     ) -> Result<(), Error> {
         self.check_lost_commons()?;
         let mut extender = RangeExtender::new();
@@ -69,11 +71,16 @@ impl ResolvedLink<'_> {
             self.apply_large_sections(object, memory, &mut extender)?;
         }
         if let Some(image) = image {
-            self.apply_image(object, image, |_, _| true)?;
+            self.complete_image(image)?;
         }
         self.write_thread_local_entries(memory)?;
-        extender.write(self, memory);
+        extender.write(self, memory, thunks);
         Ok(())
+    }
+
+    /// Writes the image of the thread-local block again, with the addresses of the externals.
+    pub(crate) fn complete_image(&self, image: &mut [u8]) -> Result<(), Error> {
+        self.apply_image(&self.graph.bytes, image, |_| true)
     }
 
     /// Refuses a definition that replaces a common symbol of the object and is aligned less strictly. A native linker
@@ -125,28 +132,26 @@ impl ResolvedLink<'_> {
     }
 
     /// Writes the image that every thread's copy of the thread-local block starts from, before the externals are known:
-    /// applies the edges to the object's own definitions. Returns the first edge to an external, if there is one.
+    /// applies the edges to the object's own definitions. Returns whether these are all.
     ///
     /// # Errors
     /// As [`apply`](Self::apply). Also for an edge whose value depends on its own address, since every copy has another
     /// address.
-    pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<Option<(BlockId, Edge)>, Error> {
-        let mut first_external = None;
-        self.apply_image(&self.graph.bytes, image, |id, edge| {
+    pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<bool, Error> {
+        let mut is_complete = true;
+        self.apply_image(&self.graph.bytes, image, |edge| {
             let is_known = self.graph.definition(edge.symbol) != Definition::External;
-            if !is_known {
-                first_external.get_or_insert((id, *edge));
-            }
+            is_complete &= is_known;
             is_known
         })?;
-        Ok(first_external)
+        Ok(is_complete)
     }
 
     fn apply_image(
         &self,
         object: &[u8],
         image: &mut [u8],
-        mut is_known: impl FnMut(BlockId, &Edge) -> bool,
+        mut is_known: impl FnMut(&Edge) -> bool,
     ) -> Result<(), Error> {
         let blocks = self.graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
         for (id, block) in blocks {
@@ -164,7 +169,7 @@ impl ResolvedLink<'_> {
                         format!("{} in the image of a thread-local block", self.graph.relocation_name(edge.kind));
                     return Err(self.unsupported(id, edge, what));
                 }
-                if is_known(id, edge)
+                if is_known(edge)
                     && let EdgeOutcome::OutOfReach(value) =
                         self.apply_edge(id, block, edge, ExecutorAddr::NULL, bytes)?
                 {
@@ -236,7 +241,8 @@ impl ResolvedLink<'_> {
         extender.extend_block(self, id, bytes, far)
     }
 
-    /// Applies an edge, or adds it to `far`, if its target is out of reach and the range extension covers it.
+    /// Applies an edge, or adds it to `far`, if its target is out of reach and the range extension covers it, or if a
+    /// thunk has to compute its value.
     #[inline(never)]
     fn apply_or_collect(
         &self,
@@ -247,6 +253,10 @@ impl ResolvedLink<'_> {
         bytes: &mut [u8],
         far: &mut Vec<Edge>,
     ) -> Result<(), Error> {
+        if self.thunks.is_some() && edge.kind.has_fixed_distance() && self.needs_thunk(id, edge)? {
+            far.push(*edge);
+            return Ok(());
+        }
         if let EdgeOutcome::OutOfReach(value) = self.apply_edge(id, block, edge, address, bytes)? {
             if !self.tables.range_extension.covers(self.graph, id, edge) {
                 return Err(self.out_of_range(id, edge, value));
@@ -340,7 +350,7 @@ impl ResolvedLink<'_> {
                 got() + i128::from(offset) + addend - wide(place)
             }
             ThreadLocalOffset32 | ThreadLocalOffset64 => {
-                let offset = self.offset_from_own_block(edge.symbol);
+                let offset = self.offset_in_local_dynamic_block(edge.symbol);
                 i128::from(offset.ok_or_else(|| self.not_static(id, edge))?) + addend
             }
             StaticOffset32 | StaticOffset64 => {
@@ -384,54 +394,6 @@ impl ResolvedLink<'_> {
         Err(self.unsupported(id, edge, what))
     }
 
-    /// Refuses an ordinary edge to a thread-local variable, and a thread-local edge to anything else.
-    fn check_thread_local_use(&self, id: BlockId, edge: &Edge) -> Result<(), Error> {
-        let is_variable = match self.graph.definition(edge.symbol) {
-            Definition::Block(block, _) => self.graph.blocks[block.index()].role == Role::ThreadLocal,
-            Definition::External => self.found(edge.symbol).is_some_and(|found| found.thread_local.is_some()),
-            Definition::Absolute(_) | Definition::Nowhere => false,
-        };
-        let is_for_block = edge.kind == EdgeKind::ThreadLocalBlock32;
-        if is_variable == edge.kind.is_thread_local() && !is_for_block
-            || is_for_block && self.addresses.thread_locals.is_some()
-        {
-            return Ok(());
-        }
-        Err(thread_locals::wrong_kind(self.graph, id, edge, is_variable))
-    }
-
-    fn thread_local_location(&self, symbol: SymbolIndex) -> ThreadLocalLocation {
-        let own = self.addresses.thread_locals.as_ref();
-        match self.graph.definition(symbol) {
-            Definition::Block(block, offset) => {
-                // The image, which may hold the offset, is written before the module number is known.
-                let offset = self.graph.blocks[block.index()].offset + offset;
-                let index = TlsIndex { module: own.map_or(0, |own| own.module), offset: offset as u32 };
-                let start = own.and_then(|own| own.static_offset);
-                ThreadLocalLocation { index, static_offset: start.map(|start| start + offset as i64) }
-            }
-            _ => {
-                let found = self.found(symbol).copied().unwrap_or_default();
-                let index = TlsIndex::from_address(found.address);
-                ThreadLocalLocation { index, static_offset: found.thread_local.flatten() }
-            }
-        }
-    }
-
-    /// A variable's distance from the start of the object's own block; `None` for a variable of another block, unless
-    /// both blocks have a static offset.
-    fn offset_from_own_block(&self, symbol: SymbolIndex) -> Option<i64> {
-        let (own, variable) = (self.addresses.thread_locals, self.thread_local_location(symbol));
-        match own {
-            Some(own) if own.module != variable.index.module => Some(variable.static_offset? - own.static_offset?),
-            _ => Some(variable.index.offset.into()),
-        }
-    }
-
-    fn not_static(&self, id: BlockId, edge: &Edge) -> Error {
-        thread_locals::not_static(self.graph, id, edge)
-    }
-
     fn unsupported(&self, id: BlockId, edge: &Edge, what: String) -> Error {
         self.graph.fault(LinkFault::Unsupported {
             what,
@@ -439,54 +401,6 @@ impl ResolvedLink<'_> {
             offset: edge.offset.into(),
             symbol: self.graph.symbol_name(edge.symbol).to_string(),
         })
-    }
-
-    /// Writes the entries of thread-local variables in the GOT.
-    fn write_thread_local_entries(&self, memory: &mut dyn InFlight) -> Result<(), Error> {
-        let mut entries = self.tables.thread_locals().peekable();
-        let (Some(block), Some(_)) = (self.tables.got(), entries.peek()) else { return Ok(()) };
-        let got = self.graph.block_address(block, self.addresses);
-        let bytes = &mut memory.working(SegmentKind::ReadOnly)[self.graph.blocks[block.index()].offset as usize..];
-        for (symbol, entry, offset) in entries {
-            let at = offset as usize;
-            let mut set_word = |index: usize, word: u64| {
-                bytes[at + index * SLOT_SIZE..at + (index + 1) * SLOT_SIZE].copy_from_slice(&word.to_le_bytes());
-            };
-            let variable = self.thread_local_location(symbol);
-            match entry {
-                ThreadLocalEntry::Pair => {
-                    set_word(0, variable.index.module.into());
-                    set_word(1, variable.index.offset.into());
-                }
-                ThreadLocalEntry::Block => {
-                    set_word(0, self.addresses.thread_locals.map_or(0, |own| own.module.into()));
-                    set_word(1, 0);
-                }
-                ThreadLocalEntry::StaticOffset => {
-                    set_word(0, variable.static_offset.ok_or_else(|| self.not_static_slot(symbol))? as u64);
-                }
-                ThreadLocalEntry::Descriptor => {
-                    let function =
-                        self.graph.descriptor_function.map_or(ExecutorAddr::NULL, |function| self.address(function));
-                    set_word(0, function.value());
-                    set_word(1, got.offset(offset + 2 * SLOT_SIZE as u64).value());
-                    set_word(2, variable.index.module.into());
-                    set_word(3, variable.index.offset.into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The error for a slot of a variable without a static TLS offset, with the place of the first edge that needs the
-    /// slot.
-    fn not_static_slot(&self, symbol: SymbolIndex) -> Error {
-        let refers_to_it = |edge: &&Edge| edge.symbol == symbol && edge.kind == EdgeKind::StaticLoad32;
-        let place = self.graph.blocks().find_map(|(id, _)| Some((id, self.graph.edges(id).iter().find(refers_to_it)?)));
-        match place {
-            Some((id, edge)) => self.not_static(id, edge),
-            None => self.graph.fault(LinkFault::Malformed("a GOT entry that no relocation refers to".to_string())),
-        }
     }
 
     /// Writes each symbol's address into its GOT slot.
@@ -529,13 +443,6 @@ enum EdgeOutcome {
     Applied,
     /// The value, which does not fit. Nothing was written.
     OutOfReach(i128),
-}
-
-/// Where a thread-local variable is.
-struct ThreadLocalLocation {
-    index: TlsIndex,
-    /// Distance from the thread pointer in bytes, if it is the same in every thread.
-    static_offset: Option<i64>,
 }
 
 fn wide(address: ExecutorAddr) -> i128 {

@@ -22,7 +22,8 @@
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
-//! | fix up | `fixup.rs`, `plain_edges.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
+//! | thread-local storage | `placed_thread_locals.rs`, `local_dynamic_block.rs`, `thread_local_thunks.rs`, `thunk_plan.rs` | the image is complete; distances that the C library does not fix have thunks |
+//! | fix up | `fixup.rs`, `thread_local_fixup.rs`, `plain_edges.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
 //! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
 //! | *plugins may read and change bytes* | `fixed_link.rs` | |
 //! | collect | `frames.rs`, `initializers.rs` | the unwind records and the lists of initialisers and finalisers |
@@ -73,8 +74,10 @@ mod large_sections;
 mod layout;
 mod lines;
 mod linker_names;
+mod local_dynamic_block;
 mod output_budget;
 mod pipeline;
+mod placed_thread_locals;
 mod plain_edges;
 mod prefix_filter;
 mod prune;
@@ -87,8 +90,11 @@ mod symbol_file;
 mod symbol_uses;
 mod tables;
 mod targets;
+mod thread_local_fixup;
 mod thread_local_plan;
+mod thread_local_thunks;
 mod thread_locals;
+mod thunk_plan;
 mod use_recorder;
 mod verify;
 mod wrapped_names;
@@ -109,10 +115,11 @@ pub use initializers::{Initializer, InitializerKind, InitializerStage};
 #[cfg(feature = "unstable")]
 pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;
-pub(crate) use pipeline::{ExternalNames, ReadLink};
+pub(crate) use pipeline::{ExternalNames, ReadLink, SealedLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
+pub(crate) use thread_local_thunks::ThreadLocalThunks;
 pub(crate) use wrapped_names::WrappedNames;
 
 #[cfg(not(feature = "unstable"))]

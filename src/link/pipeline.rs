@@ -23,7 +23,7 @@
 use std::cell::Cell;
 
 use crate::base::{ExecutorAddr, Pooled, PooledBox, RecycledVec, SegmentKind, TlsIndex, impl_recycle};
-use crate::error::{Error, LinkFault, Result};
+use crate::error::{LinkFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::builder::BuiltGraph;
@@ -46,7 +46,8 @@ use crate::link::sizes;
 use crate::link::symbol_uses::SymbolUses;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
-use crate::link::thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
+use crate::link::thread_local_plan::ThreadLocalPlan;
+use crate::link::thread_local_thunks::ThreadLocalThunks;
 use crate::link::thread_locals;
 use crate::link::verify;
 use crate::link::wrapped_names::WrappedNames;
@@ -89,14 +90,14 @@ pub(super) struct Link {
     pub(super) graph: LinkGraph,
     symbol_uses: SymbolUses,
     tables: Tables,
-    plan: SegmentPlan,
+    pub(super) plan: SegmentPlan,
     /// The blocks of each segment.
     contents: Contents,
     /// The externals that some edge refers to, in the order of their symbols.
     externals: RecycledVec<UsedExternal>,
-    thread_locals: Option<ThreadLocalPlan>,
+    pub(super) thread_locals: Option<ThreadLocalPlan>,
     /// Empty before memory is allocated.
-    addresses: BlockAddresses,
+    pub(super) addresses: BlockAddresses,
     /// Empty before memory is allocated. Externals have no address before they are found.
     targets: Targets,
 }
@@ -354,52 +355,6 @@ impl PlacedLink {
         self.link.graph.block_address(block, &self.link.addresses)
     }
 
-    /// What the thread-local block needs, if the object has one. Before the block is placed,
-    /// [`definitions`](Self::definitions) has none of its variables.
-    pub fn thread_local_plan(&self) -> Option<&ThreadLocalPlan> {
-        self.link.thread_locals.as_ref()
-    }
-
-    /// The initialisation image of the thread-local block, and whether it is complete. It is complete if none of its
-    /// edges refers to an external. The fields of such edges still have the object's bytes; `finish`
-    /// writes them. The image is empty without a thread-local block.
-    ///
-    /// # Errors
-    /// A [`LinkFault`], for a relocation that an image cannot have, or for an incomplete image of a block that needs a
-    /// static place.
-    pub fn thread_local_image(&self) -> Result<(Vec<u8>, bool)> {
-        let link = &*self.link;
-        let mut image = vec![0; link.thread_locals.map_or(0, |plan| plan.image_size as usize)];
-        let resolved = link.resolved(&[]);
-        let external_edge = resolved.own_image(&mut image)?;
-        if cfg!(debug_assertions) {
-            verify::check_own_image(&resolved, &image)?;
-        }
-        // The C library copies the image of a block at a static place into all threads at once, before the externals
-        // are known.
-        if let (Some((id, edge)), true) = (&external_edge, link.thread_locals.is_some_and(|plan| plan.is_static)) {
-            return Err(thread_locals::unfinished_static_image(&link.graph, *id, edge));
-        }
-        Ok((image, external_edge.is_none()))
-    }
-
-    /// The error for a thread-local block that the C library refused. `problem` is its reason.
-    pub(crate) fn thread_local_block_refused(&self, problem: &str) -> Error {
-        let size = self.link.thread_locals.map_or(0, |plan| plan.size);
-        thread_locals::block_refused(&self.link.graph, size, problem)
-    }
-
-    /// Sets where the C library put the thread-local block.
-    #[cfg(feature = "unstable")]
-    pub fn place_thread_locals(&mut self, place: ThreadLocalPlace) {
-        self.set_thread_local_place(place);
-    }
-
-    /// Sets where the C library put the thread-local block.
-    pub(crate) fn set_thread_local_place(&mut self, place: ThreadLocalPlace) {
-        self.link.addresses.thread_locals = Some(place);
-    }
-
     /// The names and addresses of the global definitions. The address of a thread-local variable is a [`TlsIndex`], as
     /// an address.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
@@ -505,34 +460,46 @@ impl PlacedLink {
         image: Option<&mut [u8]>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
-        self.seal(found, image, pass).map(|(linked, memory, _)| (linked, memory))
+        self.seal(found, image, None, pass).map(|sealed| (sealed.linked, sealed.memory))
     }
 
-    /// Writes all bytes, applies all edges, calls `pass` and seals the memory. Also returns the names of the externals.
+    /// Writes all bytes, applies all edges, calls `pass` and seals the memory. `thunks` are those that the link needs.
     pub(crate) fn seal(
         mut self,
         found: &[FoundExternal],
         mut image: Option<&mut [u8]>,
+        thunks: Option<ThreadLocalThunks>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
-    ) -> Result<(LinkedObject, Box<dyn Finalized>, ExternalNames)> {
-        let link = &mut *self.link;
-        let Link { targets, externals, .. } = link;
-        targets.insert_externals(externals.iter().map(|external| external.symbol), found);
-        let resolved = link.resolved(found);
+    ) -> Result<SealedLink> {
+        self.link.insert_externals(found);
+        let (plan, mut thunks) = thunks.map(|thunks| (thunks.plan, thunks.memory)).unzip();
+        let resolved = self.link.resolved(found).with_thunks(plan.as_ref());
         // Copy all bytes and apply all edges.
-        resolved.apply(&mut *self.memory, &link.contents, image.as_deref_mut())?;
+        resolved.apply(&mut *self.memory, &self.link.contents, image.as_deref_mut(), thunks.as_deref_mut())?;
         if cfg!(debug_assertions) {
-            verify::check(&resolved, &mut *self.memory, image.as_deref())?;
+            verify::check(&resolved, &mut *self.memory, image.as_deref(), thunks.as_deref_mut())?;
         }
         // Plugins may read and change bytes, here only.
         pass(&mut FixedLink { resolved, memory: &mut *self.memory })?;
         // Unwind records and lists of initialisers, from the fixed-up bytes.
         let (frames, initializers) = self.link.collect(&mut *self.memory)?;
         // From here on the link cannot write the memory.
-        let sealed = self.memory.finalize(frames)?;
+        let thunks = thunks.map(|thunks| thunks.finalize(Vec::new())).transpose()?;
+        let memory = self.memory.finalize(frames)?;
         let name = self.link.graph.name.take().unwrap_or_default();
-        Ok((LinkedObject { name, initializers }, sealed, ExternalNames { link: self.link }))
+        let linked = LinkedObject { name, initializers };
+        Ok(SealedLink { linked, memory, thunks, names: ExternalNames { link: self.link } })
     }
+}
+
+/// A link whose memory is sealed.
+pub(crate) struct SealedLink {
+    pub(crate) linked: LinkedObject,
+    pub(crate) memory: Box<dyn Finalized>,
+    /// The memory of thunks for thread-local variables, if there are any. It must be freed with the link.
+    pub(crate) thunks: Option<Box<dyn Finalized>>,
+    /// The names of the externals.
+    pub(crate) names: ExternalNames,
 }
 
 impl Pooled for Link {
@@ -569,7 +536,13 @@ impl Link {
         self.graph.names_of(self.externals.iter().map(|external| external.symbol))
     }
 
-    fn resolved<'a>(&'a self, found: &'a [FoundExternal]) -> ResolvedLink<'a> {
+    /// Enters what was found for the externals.
+    pub(super) fn insert_externals(&mut self, found: &[FoundExternal]) {
+        let Link { targets, externals, .. } = self;
+        targets.insert_externals(externals.iter().map(|external| external.symbol), found);
+    }
+
+    pub(super) fn resolved<'a>(&'a self, found: &'a [FoundExternal]) -> ResolvedLink<'a> {
         ResolvedLink::new(&self.graph, &self.tables, &self.addresses, &self.targets, found)
     }
 

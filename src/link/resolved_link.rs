@@ -6,8 +6,11 @@
 use crate::base::ExecutorAddr;
 use crate::link::found_external::FoundExternal;
 use crate::link::graph::{BlockAddresses, LinkGraph, SymbolIndex};
+use crate::link::local_dynamic_block::local_dynamic_block;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
+use crate::link::thread_local_plan::ThreadLocalPlace;
+use crate::link::thunk_plan::ThunkPlan;
 
 /// A link whose memory is allocated and whose externals are found.
 ///
@@ -22,6 +25,10 @@ pub(crate) struct ResolvedLink<'a> {
     found: &'a [FoundExternal],
     /// The address of the block of stubs, if there is one.
     pub(super) stubs: Option<ExecutorAddr>,
+    /// The thread-local block that local-dynamic code of the object asks for.
+    pub(crate) local_dynamic_block: Option<ThreadLocalPlace>,
+    /// The thunks that compute distances of thread-local variables, if the link needs some.
+    pub(crate) thunks: Option<&'a ThunkPlan>,
 }
 
 impl<'a> ResolvedLink<'a> {
@@ -34,7 +41,14 @@ impl<'a> ResolvedLink<'a> {
         found: &'a [FoundExternal],
     ) -> ResolvedLink<'a> {
         let stubs = tables.stubs().map(|stubs| graph.block_address(stubs, addresses));
-        ResolvedLink { graph, tables, addresses, targets, found, stubs }
+        let found_for = |symbol| found.get(targets.external(symbol)?);
+        let local_dynamic_block = local_dynamic_block(graph, addresses.thread_locals, found_for);
+        ResolvedLink { graph, tables, addresses, targets, found, stubs, local_dynamic_block, thunks: None }
+    }
+
+    /// The same link, with the thunks that it needs.
+    pub(super) fn with_thunks(self, thunks: Option<&'a ThunkPlan>) -> ResolvedLink<'a> {
+        ResolvedLink { thunks, ..self }
     }
 
     /// The address of a symbol; null for a symbol without one.

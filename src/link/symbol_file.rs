@@ -24,7 +24,7 @@ mod built;
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
 use crate::arch::Arch;
-use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, shn, sht};
+use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, shn, sht, st};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
 
@@ -185,13 +185,15 @@ fn removed_symbols(object: &[u8], sections: &SectionTable<'_, Header>, copies: &
     symbols.enumerate().map(is_removed).collect()
 }
 
-/// The symbol table, in which removed symbols are undefined and common symbols have the address of this link.
+/// The symbol table, in which removed symbols are undefined and common symbols have the address of this link. A common
+/// symbol that is thread-local has no one address and is undefined.
 fn symbols(link: &FixedLink<'_>, table: &[u8], removed: &[bool]) -> Vec<u8> {
     let mut table = table.to_vec();
     for (index, symbol) in table.chunks_exact_mut(SYMBOL_SIZE).enumerate() {
         let is_common = symbol[6..8] == shn::COMMON.to_le_bytes();
         let (section, value) = match removed.get(index) {
             Some(true) => (shn::UNDEF, 0),
+            _ if is_common && symbol[4] & 0xf == st::TYPE_TLS => (shn::UNDEF, 0),
             _ if is_common => (shn::ABS, link.symbol_address(SymbolIndex(index as u32)).value()),
             _ => continue,
         };

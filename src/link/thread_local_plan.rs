@@ -17,11 +17,8 @@ pub struct ThreadLocalPlan {
     /// Length of the initialisation image in bytes. The rest of the block, up to `size`, is zero.
     pub image_size: u64,
     /// Whether the object's code needs the block at one distance from the thread pointer in every thread (a static TLS
-    /// model).
+    /// model). Without that, thunks compute the distance in each thread.
     pub is_static: bool,
-    /// Whether code of another object may reach this object's variables by their distance from the other object's block
-    /// (the local-dynamic model). This block should then be at a fixed distance from the thread pointer, too.
-    pub is_shared: bool,
 }
 
 /// Where the C library put a thread-local block.

@@ -7,10 +7,11 @@
 //! |---|---|
 //! | plan | [`assign`]: offsets in the block, its size, alignment and image size, and whether it needs a static TLS offset |
 //! | special symbols | [`define_module_base`]: `_TLS_MODULE_BASE_`; [`add_descriptor_function`]: the function of TLS descriptors |
-//! | errors | the refusals below: a use that does not match the variable's definition, or a static model without a static offset |
+//! | errors | the refusals below: a use that does not match the variable's definition, or a distance that nothing computes |
 //!
 //! A static model (initial exec, local exec) needs the block at one distance from the thread pointer in every thread.
-//! That works only while the C library has space for the block in the static TLS area of every thread.
+//! The C library grants that only while it has space for the block in the static TLS area of every thread. Otherwise
+//! thunks compute the distance (`thread_local_thunks.rs`).
 //!
 //! # Descriptor function
 //! Code that uses descriptors calls one function of the object. The function preserves all registers but the one of its
@@ -18,9 +19,11 @@
 //! registers may be lost if that call allocates.
 
 use crate::arch::{EdgeKind, KindSet};
-use crate::base::align_up;
+use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{Binding, BlockId, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text};
+use crate::link::graph::{
+    Binding, BlockId, Content, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
+};
 use crate::link::layout;
 use crate::link::thread_local_plan::ThreadLocalPlan;
 
@@ -34,7 +37,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
     if !graph.special().any(|(_, block)| is_thread_local(block.role) && !block.is_dropped) {
         return Ok(None);
     }
-    let mut plan = ThreadLocalPlan { size: 0, align: 1, image_size: 0, is_static: false, is_shared: false };
+    let mut plan = ThreadLocalPlan { size: 0, align: 1, image_size: 0, is_static: false };
     let mut padding = 0;
     for is_zero in [false, true] {
         for index in 0..graph.blocks.len() {
@@ -72,26 +75,27 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
         }
     }
     // Code of the local-dynamic model may reach a variable of another object by its distance from the block of the
-    // code's own object. That works if both blocks are at fixed distances from the thread pointer.
+    // code's own object. That needs no thunk if both blocks are at fixed distances from the thread pointer.
     plan.is_static = graph.live_edges().any(|edge| needs_static_block(graph, edge));
-    plan.is_shared = graph.live_edges().any(|edge| {
-        let is_local = graph.symbols[edge.symbol.index()].binding == Binding::Local;
-        edge.kind.is_block_offset() && !is_local && is_own(graph, edge.symbol)
-    });
     Ok(Some(plan))
 }
 
 /// Defines `_TLS_MODULE_BASE_` as the start of the object's own block (Oliva and de Araujo, "Speeding Up Thread-Local
-/// Storage Access"), if the object refers to it.
+/// Storage Access"), if the object refers to it. An object without a block gets one of a word: its code adds distances from
+/// the start to variables of other objects.
 pub(crate) fn define_module_base(graph: &mut LinkGraph) {
     let Some(base) = graph.find_external("_TLS_MODULE_BASE_") else { return };
     let own = || graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
     // `assign` puts the first block with contents at the start of the TLS block, else the first zero-fill block.
     let first = own().find(|(_, block)| !block.is_zero_fill()).or_else(|| own().next()).map(|(id, _)| id);
-    if let Some(first) = first {
-        graph.define(base, Definition::Block(first, 0));
-        graph.blocks[first.index()].is_retained = true;
-    }
+    let first = first.unwrap_or_else(|| {
+        let block = graph.push_block(Text::Fixed(".tbss"), SegmentKind::Data, Content::Zero, 8, 8);
+        graph.blocks[block.index()].role = Role::ThreadLocal;
+        graph.special.push(block);
+        block
+    });
+    graph.define(base, Definition::Block(first, 0));
+    graph.blocks[first.index()].is_retained = true;
 }
 
 /// Adds the function that the object's TLS descriptors point to, if the object uses descriptors.
@@ -141,85 +145,61 @@ pub(crate) fn wrong_kind(graph: &LinkGraph, id: BlockId, edge: &Edge, is_variabl
              an ordinary variable or function; declare it alike where it is used and where it is defined"
         ),
         Some(model) => format!(
-            "{kind} in an object without thread-local sections: the code uses the {model} model, which reaches the object's own \
-             thread-local variables only, and the object has none; compile the code with -ftls-model=global-dynamic"
+            "{kind} in an object without thread-local sections: the code uses the {model} model and asks for a block, and the \
+             object has no thread-local variable and refers to none by an offset; compile the code with \
+             -ftls-model=global-dynamic"
         ),
     };
     refuse(graph, id, edge, variable, what)
 }
 
-/// The error for a variable without a fixed distance from the thread pointer, or from the object's own block.
+/// The error for a thread-local reference to a weak variable that nothing defines.
 #[cold]
-pub(crate) fn not_static(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
+pub(crate) fn undefined_weak(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
     let variable = variable_name(graph, edge);
     let what = format!(
-        "{} of the {} model: it needs `{variable}` at a fixed distance from {}, and the variable lives in {}, to which the C library \
-         gave no static TLS offset, so only the global-dynamic model reaches it; compile the code with -fPIC and \
-         -ftls-model=global-dynamic",
+        "{} to an undefined weak thread-local variable: nothing defines `{variable}`, and a thread-local variable has no null \
+         address that code could test; define it",
+        graph.relocation_name(edge.kind)
+    );
+    refuse(graph, id, edge, variable, what)
+}
+
+/// The error for a variable without a fixed distance from the thread pointer, or from the local-dynamic block, in a
+/// place that no thunk can stand for.
+#[cold]
+pub(crate) fn not_static(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
+    not_computed(graph, id, edge, &[], "no thunk can compute a field of this kind")
+}
+
+/// The error for a distance that differs from thread to thread and that no thunk computes. `instruction` is the
+/// instruction's bytes, if they are known; `problem` is a clause.
+#[cold]
+pub(crate) fn not_computed(graph: &LinkGraph, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {
+    let variable = variable_name(graph, edge);
+    let hex: String = instruction.iter().map(|byte| format!(" {byte:02x}")).collect();
+    let of_instruction = if hex.is_empty() { String::new() } else { format!(" in the instruction{hex}") };
+    let what = format!(
+        "{}{of_instruction} of the {} model: it needs `{variable}` at a fixed distance from {}, and the variable lives in {}, to \
+         which the C library gave no static TLS offset, because its static space is too small or a thread has used the block \
+         already; and {problem}. Start the process with a larger GLIBC_TUNABLES=glibc.rtld.optional_static_tls, link the code \
+         before the variable is used, or compile it with -fPIC and -ftls-model=global-dynamic",
         graph.relocation_name(edge.kind),
         edge.kind.thread_local_model().unwrap_or("static"),
-        if edge.kind.is_block_offset() { "the object's own block" } else { "the thread pointer" },
+        if edge.kind.is_block_offset() { "the block that the code asks for" } else { "the thread pointer" },
         owner_of(graph, edge)
     );
     refuse(graph, id, edge, variable, what)
 }
 
-/// The error for a block with a static TLS offset whose image depends on another object. The C library copies the image
-/// for all threads before that object's addresses are known.
-#[cold]
-pub(crate) fn unfinished_static_image(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
-    let variable = symbol_at(graph, id, edge.offset.into()).unwrap_or("a thread-local variable");
-    let what = format!(
-        "{} to another object's symbol in a thread-local variable of a static model: `{variable}` begins as an address of \
-         another object, which the global-dynamic model allows, and {}; compile the object with -fPIC and \
-         -ftls-model=global-dynamic",
-        graph.relocation_name(edge.kind),
-        static_use(graph)
-            .map_or_else(|| "the object uses a static model".to_string(), |(id, edge)| used_at(graph, id, edge))
-    );
-    refuse(graph, id, edge, variable_name(graph, edge), what)
-}
-
 /// The error for a block that the C library refused.
 #[cold]
 pub(crate) fn block_refused(graph: &LinkGraph, size: u64, problem: &str) -> Error {
-    match static_use(graph) {
-        Some((id, edge)) => {
-            let what = format!(
-                "thread-local block of {size} bytes at a fixed distance from the thread pointer: {}, which needs a static TLS offset, and \
-                 the C library has none ({problem}), so only the global-dynamic model works; compile the object with -fPIC and \
-                 -ftls-model=global-dynamic",
-                used_at(graph, id, edge)
-            );
-            refuse(graph, id, edge, variable_name(graph, edge), what)
-        }
-        None => {
-            let own = graph.special().find(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
-            let section = own.map_or("", |(id, _)| graph.block_name(id)).to_string();
-            let symbol = own.and_then(|(id, _)| symbol_at(graph, id, 0)).unwrap_or_default().to_string();
-            let what = format!("thread-local block of {size} bytes, of the global-dynamic model: {problem}");
-            graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol })
-        }
-    }
-}
-
-/// The first edge that needs the object's own block at a fixed distance from the thread pointer.
-fn static_use(graph: &LinkGraph) -> Option<(BlockId, &Edge)> {
-    let blocks = graph.blocks().filter(|(_, block)| !block.is_dropped);
-    let mut edges = blocks.flat_map(|(id, _)| graph.edges(id).iter().map(move |edge| (id, edge)));
-    edges.find(|(_, edge)| needs_static_block(graph, edge))
-}
-
-/// A clause about the code that makes a reference.
-fn used_at(graph: &LinkGraph, id: BlockId, edge: &Edge) -> String {
-    format!(
-        "the code at `{}`+{:#x} uses the {} model for `{}` ({})",
-        graph.block_name(id),
-        edge.offset,
-        edge.kind.thread_local_model().unwrap_or("static"),
-        variable_name(graph, edge),
-        graph.relocation_name(edge.kind)
-    )
+    let own = graph.special().find(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+    let section = own.map_or("", |(id, _)| graph.block_name(id)).to_string();
+    let symbol = own.and_then(|(id, _)| symbol_at(graph, id, 0)).unwrap_or_default().to_string();
+    let what = format!("thread-local block of {size} bytes: {problem}");
+    graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol })
 }
 
 /// Words for the object whose block a variable is in.

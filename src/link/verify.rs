@@ -53,12 +53,17 @@ use input_view::InputView;
 use memory_snapshot::{MemorySnapshot, is_in_segment};
 
 /// Checks that `memory`, and the image of the thread-local block if there is one, have the bytes that follow from the
-/// object and the addresses.
+/// object and the addresses. `thunks` is the memory of the thunks for thread-local variables.
 ///
 /// # Errors
 /// [`LinkFault::Verification`]: the first difference.
-pub(crate) fn check(link: &ResolvedLink<'_>, memory: &mut dyn InFlight, image: Option<&[u8]>) -> Result<(), Error> {
-    let snapshot = MemorySnapshot::of(link, memory);
+pub(crate) fn check(
+    link: &ResolvedLink<'_>,
+    memory: &mut dyn InFlight,
+    image: Option<&[u8]>,
+    thunks: Option<&mut dyn InFlight>,
+) -> Result<(), Error> {
+    let snapshot = MemorySnapshot::of(link, memory, thunks);
     let bytes = link.graph.bytes.clone();
     let verifier = Verifier::new(link, &bytes, &snapshot, true)?;
     // The graph agrees with the object: blocks, symbols, and the number of edges.
@@ -83,8 +88,20 @@ pub(crate) fn check(link: &ResolvedLink<'_>, memory: &mut dyn InFlight, image: O
 /// # Errors
 /// As [`check`].
 pub(crate) fn check_own_image(link: &ResolvedLink<'_>, image: &[u8]) -> Result<(), Error> {
+    check_image(link, image, false)
+}
+
+/// Checks the image of the thread-local block after the externals are known.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_complete_image(link: &ResolvedLink<'_>, image: &[u8]) -> Result<(), Error> {
+    check_image(link, image, true)
+}
+
+fn check_image(link: &ResolvedLink<'_>, image: &[u8], knows_externals: bool) -> Result<(), Error> {
     let (snapshot, bytes) = (MemorySnapshot::default(), link.graph.bytes.clone());
-    Verifier::new(link, &bytes, &snapshot, false)?.check_image(image)
+    Verifier::new(link, &bytes, &snapshot, knows_externals)?.check_image(image)
 }
 
 /// Checks one link.

@@ -74,7 +74,7 @@ impl Library {
 
 impl Library {
     /// Opens a library that is loaded already. `None` if it is not.
-    fn open_loaded(path: &CStr) -> Option<Library> {
+    pub(crate) fn open_loaded(path: &CStr) -> Option<Library> {
         // SAFETY: O2 - `path` is a C string that outlives the call. `RTLD_NOLOAD` loads nothing, so no constructor runs.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         NonNull::new(handle).map(|handle| Library { handle })

@@ -37,6 +37,8 @@ mod read_over;
 mod refusals;
 mod shared_names;
 mod symbols;
+#[cfg(feature = "range-extension")]
+mod thread_local_models;
 mod thread_locals;
 mod unloaded_sections;
 mod verify;

@@ -174,20 +174,6 @@ fn a_tls_image_with_an_address_of_another_object_is_right_in_every_thread() {
 }
 
 #[test]
-fn a_block_too_large_for_static_tls_is_refused_and_the_session_continues() {
-    own_process!();
-    let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
-    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
-    let Some(dynamic) = gcc(&["-O2", "-fPIC"], source) else { return };
-    let (jit, trackers) = linked(&[&object]);
-    let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").unwrap_err();
-    assert!(error.to_string().contains("static TLS"), "{error}");
-    drop(trackers);
-    let _tracker = add(&jit, jit.main_dylib(), "dynamic.o", &dynamic);
-    assert_eq!(long(&jit, "test"), 1);
-}
-
-#[test]
 fn an_ordinary_reference_to_a_thread_local_variable_is_refused() {
     let user = "extern long counter; long test(void) { return counter; }";
     let (Some(object), Some(user)) = (c(SOURCE), c(user)) else { return };
@@ -381,100 +367,159 @@ fn the_error_of_a_tls_reference_to_an_ordinary_variable_names_the_model() {
     }
 }
 
-/// When the reference is linked, the C library has already placed the variable outside static TLS.
+/// A field of eight bytes, which no thunk computes. `definition` is in the same object, or in another one.
+fn distant(definition: &str) -> Option<Vec<u8>> {
+    asm(&format!(
+        ".globl test\ntest: movabs $big@tpoff, %rax\nmov %fs:(%rax), %eax\nret\n{definition}\n.section .note.GNU-stack\n"
+    ))
+}
+
+const DISTANT: [&str; 5] = [
+    "R_X86_64_TPOFF64 of the local-exec model",
+    "it needs `big` at a fixed distance from the thread pointer",
+    "to which the C library gave no static TLS offset",
+    "larger GLIBC_TUNABLES=glibc.rtld.optional_static_tls",
+    "compile it with -fPIC and -ftls-model=global-dynamic",
+];
+
 #[test]
-fn static_tls_models_are_refused_for_a_variable_without_static_tls() {
+fn a_distance_that_is_not_fixed_and_not_computed_is_refused_by_its_cause() {
+    own_process!();
+    let Some(own) = distant(".section .tbss,\"awT\",@nobits\nbig: .zero 1 << 20") else { return };
+    let error = refused(&own, "test");
+    assert_refuses(&error, "R_X86_64_TPOFF64", "bad.o", "big", &DISTANT);
+    assert_says(&error, &["the variable lives in this object"]);
+}
+
+#[test]
+fn a_distance_of_another_objects_variable_that_is_not_fixed_is_refused_by_its_cause() {
     let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
-    let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
-    for (model, relocation) in [("initial-exec", "R_X86_64_GOTTPOFF"), ("local-exec", "R_X86_64_TPOFF32")] {
-        let source = "extern _Thread_local char big[]; long test(void) { return big[5]; }";
-        let Some(user) = gcc(&["-O2", "-fPIE", &format!("-ftls-model={model}")], source) else { return };
-        let (jit, _trackers) = linked(&[&user, &object]);
-        let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-        let more = [
-            &format!("{relocation} of the {model} model"),
-            "it needs `big` at a fixed distance from the thread pointer",
-            "the variable lives in another object or library",
-            "only the global-dynamic model reaches it",
-            "compile the code with -fPIC and -ftls-model=global-dynamic",
-        ];
-        assert_refuses(&error, relocation, "object0.o", "big", &more);
+    let (Some(object), Some(user)) = (gcc(&["-O2", "-fPIC"], definition), distant("")) else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    assert_refuses(&error, "R_X86_64_TPOFF64", "object0.o", "big", &DISTANT);
+    assert_says(&error, &["the variable lives in another object or library"]);
+    assert_eq!(long(&jit, "first"), 0, "the session works on");
+}
+
+#[test]
+fn local_dynamic_code_without_a_variable_is_refused() {
+    let Some(user) = asm("
+        .globl test
+        test: subq $8, %rsp
+              leaq nothing@tlsld(%rip), %rdi
+              call __tls_get_addr@PLT
+              addq $8, %rsp
+              ret
+        .section .note.GNU-stack
+        ")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL;
+    let value = TlsIndex { module: 1, offset: 0 }.to_address();
+    jit.main_dylib().define_absolute([(Name::new("nothing"), value, flags)]).unwrap();
+    let error = refused_in(&jit, &user, "test");
+    let more =
+        ["the code uses the local-dynamic model", "has no thread-local variable and refers to none by an offset"];
+    assert_refuses(&error, "R_X86_64_TLSLD", "bad.o", "nothing", &more);
+}
+
+#[test]
+fn an_undefined_weak_thread_local_variable_is_refused_by_its_cause() {
+    let source = "extern __attribute__((weak)) _Thread_local int nowhere; int test(void) { return nowhere; }";
+    for flags in
+        [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"], &["-O2", "-fno-pic"]]
+    {
+        let Some(object) = gcc(flags, source) else { return };
+        let error = refused(&object, "test");
+        assert_says(
+            &error,
+            &["undefined weak thread-local variable", "nothing defines `nowhere`", "bad.o", "section `.text"],
+        );
     }
 }
 
+/// A thread that runs before the link gets the address, too.
 #[test]
-fn local_dynamic_references_to_variables_of_other_objects_are_refused() {
-    let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
-    let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
-    let source = "extern _Thread_local char big[]; static _Thread_local long own[1 << 18]; \
-                  long test(void) { return big[5] + own[5]++; }";
-    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
-    let (jit, _trackers) = linked(&[&user, &object]);
-    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-    assert_refuses(
-        &error,
-        "R_X86_64_DTPOFF32",
-        "object0.o",
-        "big",
-        &["uses the local-dynamic model for `big`", "-fPIC"],
-    );
-
-    // The object's own block has a fixed distance, and that of the variable has none.
-    let source = "extern _Thread_local char big[]; static _Thread_local long own; \
-                  long test(void) { return big[5] + own++; }";
-    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
-    let (jit, _trackers) = linked(&[&user, &object]);
-    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-    let more = [
-        "R_X86_64_DTPOFF32 of the local-dynamic model",
-        "it needs `big` at a fixed distance from the object's own block",
-        "the variable lives in another object or library",
-        "only the global-dynamic model reaches it",
-    ];
-    assert_refuses(&error, "R_X86_64_DTPOFF32", "object0.o", "big", &more);
-
-    let source = "extern _Thread_local char big[]; long test(void) { return big[5]; }";
-    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
-    let (jit, _trackers) = linked(&[&user, &object]);
-    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-    let more = [
-        "the code uses the local-dynamic model",
-        "reaches the object's own thread-local variables only",
-        "compile the code with -ftls-model=global-dynamic",
-    ];
-    assert_refuses(&error, "R_X86_64_TLSLD", "object0.o", "big", &more);
-}
-
-#[test]
-fn the_error_of_a_block_without_static_tls_space_names_the_code() {
-    own_process!();
-    let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
-    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
-    let (jit, _trackers) = linked(&[&object]);
-    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-    let more = [
-        "thread-local block of 1048576 bytes at a fixed distance from the thread pointer",
-        "the code at `.text`+0x",
-        "uses the initial-exec model for `big` (R_X86_64_GOTTPOFF)",
-        "the C library has none (",
-        "static TLS",
-        "compile the object with -fPIC and -ftls-model=global-dynamic",
-    ];
-    assert_refuses(&error, "R_X86_64_GOTTPOFF", "object0.o", "big", &more);
-}
-
-#[test]
-fn the_error_of_a_static_tls_image_with_a_foreign_address_names_both() {
+fn a_static_block_may_begin_with_an_address_of_another_object() {
     own_process!();
     let source = "extern long other; _Thread_local long *to = &other; long test(void) { return *to; }";
-    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
-    let Some(other) = c("long other = 77;") else { return };
-    let (jit, _trackers) = linked(&[&object, &other]);
-    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
-    let more = [
-        "`to` begins as an address of another object, which the global-dynamic model allows",
-        "uses the initial-exec model for `to` (R_X86_64_GOTTPOFF)",
-        "compile the object with -fPIC and -ftls-model=global-dynamic",
-    ];
-    assert_refuses(&error, "R_X86_64_64", "object0.o", "other", &more);
+    for flags in [&["-O2", "-fPIC", "-ftls-model=initial-exec"][..], &["-O2", "-fPIE"], &["-O2", "-fno-pic"]] {
+        let Some(object) = gcc(flags, source) else { return };
+        let Some(other) = c("long other = 77;") else { return };
+        let (send, receive) = std::sync::mpsc::channel::<jittison::Function<extern "C" fn() -> i64>>();
+        let older = std::thread::spawn(move || receive.iter().map(|test| test.call()).collect::<Vec<_>>());
+        let (jit, _trackers) = linked(&[&object, &other]);
+        let test = function::<extern "C" fn() -> i64>(&jit, "test");
+        send.send(function(&jit, "test")).unwrap();
+        drop(send);
+        assert_eq!((test.call(), older.join().unwrap()), (77, vec![77]), "{flags:?}");
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(test.call(), 77)).join().unwrap());
+        assert_eq!(held(&jit).0, 2, "no thunks");
+    }
+}
+
+/// gcc 12 makes no such symbols; assembly does.
+fn thread_local_common(length: u32, function: &str, flags: &[&str]) -> Option<Vec<u8>> {
+    let source = format!(
+        "__asm__(\".tls_common shared, 8 * {length}, 8\"); extern _Thread_local long shared[{length}];
+        long {function}(long add) {{ return shared[{length} - 1] += add; }} long *{function}_at(void) {{ return shared; }}"
+    );
+    gcc(&[&["-O2"], flags].concat(), &source)
+}
+
+#[test]
+fn thread_local_common_symbols_are_merged_with_one_another() {
+    for flags in [&["-fPIC"][..], &["-fPIE"], &["-fno-pic"], &["-fPIC", "-mtls-dialect=gnu2"]] {
+        let (Some(a), Some(b)) = (thread_local_common(4, "a", flags), thread_local_common(4, "b", flags)) else {
+            return;
+        };
+        let (jit, _trackers) = linked(&[&a, &b]);
+        let (a, b) = (adding(&jit, "a"), adding(&jit, "b"));
+        let check = || assert_eq!((a.call(1), b.call(2), a.call(4)), (1, 3, 7), "{flags:?}");
+        check();
+        std::thread::scope(|scope| scope.spawn(check).join().unwrap());
+    }
+}
+
+fn adding(jit: &Jit, name: &str) -> jittison::Function<extern "C" fn(i64) -> i64> {
+    function(jit, name)
+}
+
+#[test]
+fn thread_local_common_symbols_of_different_sizes_get_the_largest_size() {
+    let (Some(small), Some(large)) =
+        (thread_local_common(1, "first", &["-fPIC"]), thread_local_common(100, "last", &["-fPIC"]))
+    else {
+        return;
+    };
+    for objects in [[&small, &large], [&large, &small]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!(long(&jit, "first_at"), long(&jit, "last_at"));
+        assert_eq!((adding(&jit, "last").call(3), adding(&jit, "first").call(4)), (3, 4));
+    }
+    let (jit, _trackers) = linked(&[&small]);
+    long(&jit, "first_at");
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object(&tracker, "large.o", large.clone()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { wanted: 800, found: 8, .. }), "{error}");
+}
+
+#[test]
+fn a_definition_overrides_a_thread_local_common_symbol_in_either_order() {
+    for flags in [&["-fPIC"][..], &["-fPIE"], &["-fno-pic"]] {
+        let definition = "_Thread_local long shared[4] = {1, 2, 3, 4}; long *defined_at(void) { return shared; }";
+        let (Some(common), Some(strong)) =
+            (thread_local_common(4, "a", flags), gcc(&[&["-O2"], flags].concat(), definition))
+        else {
+            return;
+        };
+        for objects in [[&common, &strong], [&strong, &common]] {
+            let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+            assert_eq!(adding(&jit, "a").call(10), 14, "{flags:?}");
+            assert_eq!(long(&jit, "a_at"), long(&jit, "defined_at"), "{flags:?}");
+        }
+    }
 }

@@ -41,10 +41,18 @@ pub(crate) trait SectionView {
     #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     fn thunk(&self, address: u64) -> Option<&[u8]>;
 
+    /// Whether the function that thunks for thread-local variables call is at an address.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
+    fn is_thunk_function(&self, address: u64) -> bool;
+
+    /// The descriptor at an address that such a thunk uses: function, argument, module and offset.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
+    fn thunk_descriptor(&self, address: u64) -> Option<[u64; 4]>;
+
     /// The GOT pair of a thread-local variable: module and offset.
     fn pair(&self, symbol: u32) -> Vec<u64>;
 
-    /// The GOT pair of the object's own thread-local block.
+    /// The GOT pair of the thread-local block that local-dynamic code asks for.
     fn own_block(&self) -> Vec<u64>;
 
     /// A variable's distance from the thread pointer. `offset` is the place to report if there is none.
@@ -54,7 +62,8 @@ pub(crate) trait SectionView {
     /// to.
     fn descriptor(&self, symbol: u32, entry: u64) -> Vec<u64>;
 
-    /// A variable's distance from the start of the object's own block, also for a variable of another block.
+    /// A variable's distance from the start of the block that local-dynamic code asks for, also for a variable of
+    /// another block.
     fn offset_from_own_block(&self, symbol: u32) -> u64;
 }
 

@@ -91,8 +91,55 @@ pub(crate) static INDIRECT: IndirectCode = IndirectCode {
 
 /// The function that TLS descriptors point to. On entry, `%rax` is the address of the descriptor, whose second word is
 /// the address of the pair that `__tls_get_addr` takes. On return, `%rax` is the variable's distance from the thread
-/// pointer. All other registers are kept, except for the state of AVX and AVX-512 that `fxsave` does not cover.
-pub(crate) static TLS_DESCRIPTOR: CodeTemplate<()> = CodeTemplate {
+/// pointer. All other registers are kept, but not the flags.
+pub(crate) fn tls_descriptor() -> &'static CodeTemplate<()> {
+    if has_xsave() { &TLS_DESCRIPTOR_XSAVE } else { &TLS_DESCRIPTOR_FXSAVE }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_xsave() -> bool {
+    std::is_x86_feature_detected!("xsave")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_xsave() -> bool {
+    true
+}
+
+/// Saves the state of x87, SSE, AVX and AVX-512. The area has 2,688 bytes without compaction (Intel SDM, volume 1,
+/// chapter 13); the bytes of its header that `xsave` does not write must be zero.
+static TLS_DESCRIPTOR_XSAVE: CodeTemplate<()> = CodeTemplate {
+    bytes: &[
+        0xf3, 0x0f, 0x1e, 0xfa, // endbr64
+        0x55, 0x48, 0x89, 0xe5, // push %rbp; mov %rsp,%rbp
+        0x57, 0x56, 0x52, 0x51, // push %rdi, %rsi, %rdx, %rcx
+        0x41, 0x50, 0x41, 0x51, 0x41, 0x52, 0x41, 0x53, // push %r8, %r9, %r10, %r11
+        0x48, 0x83, 0xe4, 0xc0, // and $-64,%rsp
+        0x48, 0x81, 0xec, 0xc0, 0x0a, 0x00, 0x00, // sub $2752,%rsp
+        0x48, 0x8b, 0x78, 0x08, // mov 8(%rax),%rdi
+        0x31, 0xd2, // xor %edx,%edx
+        0x48, 0x89, 0x94, 0x24, 0x00, 0x02, 0x00, 0x00, // mov %rdx,512(%rsp)
+        0x48, 0x89, 0x94, 0x24, 0x08, 0x02, 0x00, 0x00, // mov %rdx,520(%rsp)
+        0x48, 0x89, 0x94, 0x24, 0x10, 0x02, 0x00, 0x00, // mov %rdx,528(%rsp)
+        0xb8, 0xe7, 0x00, 0x00, 0x00, // mov $0xe7,%eax
+        0x48, 0x0f, 0xae, 0x24, 0x24, // xsave64 (%rsp)
+        0xe8, 0, 0, 0, 0, // call __tls_get_addr
+        0x64, 0x48, 0x2b, 0x04, 0x25, 0, 0, 0, 0, // sub %fs:0,%rax
+        0x48, 0x89, 0xc7, // mov %rax,%rdi
+        0xb8, 0xe7, 0x00, 0x00, 0x00, // mov $0xe7,%eax
+        0x31, 0xd2, // xor %edx,%edx
+        0x48, 0x0f, 0xae, 0x2c, 0x24, // xrstor64 (%rsp)
+        0x48, 0x89, 0xf8, // mov %rdi,%rax
+        0x48, 0x8d, 0x65, 0xc0, // lea -64(%rbp),%rsp
+        0x41, 0x5b, 0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, // pop %r11, %r10, %r9, %r8
+        0x59, 0x5a, 0x5e, 0x5f, // pop %rcx, %rdx, %rsi, %rdi
+        0x5d, 0xc3, // pop %rbp; ret
+    ],
+    fields: &[field(72, EdgeKind::Branch32, ())],
+};
+
+/// The same for a processor without `xsave`, which has no AVX.
+static TLS_DESCRIPTOR_FXSAVE: CodeTemplate<()> = CodeTemplate {
     bytes: &[
         0xf3, 0x0f, 0x1e, 0xfa, // endbr64
         0x55, 0x48, 0x89, 0xe5, // push %rbp; mov %rsp,%rbp

@@ -35,6 +35,11 @@ pub(crate) const FEATURE_1_IBT: u32 = 1;
 /// 8, the instruction 15, jump back 5; rounded up.
 pub(crate) const MAX_THUNK_SIZE: usize = 56;
 
+/// The most bytes of a thunk that computes a distance of a thread-local variable: adjust the stack 13, save and restore
+/// three registers 8, two descriptors 24, subtract 3, add the addend 8, add the base 9, the instruction 15, jump back 5;
+/// rounded up.
+pub(crate) const MAX_DISTANCE_THUNK_SIZE: usize = 96;
+
 /// A CIE without its length and id: version 1, "zR", code alignment 1, data alignment −8, return address in r16, FDE
 /// pointers pcrel sdata4; the CFA is rsp + 8, and the return address is at CFA − 8.
 pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];

@@ -306,6 +306,10 @@ impl ThreadLocalBlock for Noted<Box<dyn ThreadLocalBlock>> {
     fn complete(&mut self) {
         self.value.complete();
     }
+
+    fn request_static_offset(&mut self) -> Option<i64> {
+        self.value.request_static_offset()
+    }
 }
 
 impl HandlerScope for Noted<Box<dyn HandlerScope>> {

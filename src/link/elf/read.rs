@@ -454,19 +454,21 @@ impl<'data> Reader<'_, 'data> {
         Ok(Definition::Block(id, value))
     }
 
-    /// Makes a zero-fill block for a common symbol. `st_value` is its alignment (gABI, "Symbol Values").
+    /// Makes a zero-fill block for a common symbol, thread-local if the symbol is. `st_value` is its alignment (gABI,
+    /// "Symbol Values").
     fn common(&mut self, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let (value, size) = (symbol.st_value(LE), symbol.st_size(LE));
         let align = value.max(1);
-        if symbol.st_type().0 == st::TYPE_TLS {
-            return Err(self.unsupported_symbol("common symbol of type", st::TYPE_TLS, symbol));
-        }
         if !align.is_power_of_two() || size > u64::from(u32::MAX) {
             let name = self.object.symbol_name(symbol).unwrap_or("");
             let problem = format!("common symbol `{name}` has alignment {value} and size {size}");
             return Err(self.object.malformed(problem));
         }
         let block = self.graph.push_block(Text::Fixed("COMMON"), SegmentKind::Data, Content::Zero, size, align);
+        if symbol.st_type().0 == st::TYPE_TLS {
+            self.graph.blocks[block.index()].role = Role::ThreadLocal;
+            self.graph.special.push(block);
+        }
         Ok(Definition::Block(block, 0))
     }
 

@@ -1,23 +1,26 @@
 //! [`RangeExtender`]: rewrites the far references of one link to thunks and slots.
 //!
 //! Fix-up applies all other edges of a block first, then hands over the far references: those whose target is out of
-//! reach. The order matters, because a far reference may share its instruction or its exception table with other edges.
+//! reach, and those to thread-local variables whose value differs from thread to thread. The order matters, because a far reference may share its instruction or its exception table with other edges.
 //! The extender changes the block at once. It collects the contents of thunks and slots and writes them when all blocks
 //! are done.
 
 use super::decode_starts::DecodeStarts;
 use super::type_tables;
-use crate::arch::{EdgeKind, FarCode, FarReference};
+use crate::arch::{EdgeKind, FarCode, FarReference, FarValue};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge};
 use crate::link::resolved_link::ResolvedLink;
+use crate::link::thread_locals;
 use crate::memory::InFlight;
 
 /// The thunks and slots that far references of one link use so far.
 pub(crate) struct RangeExtender {
     /// The code of the thunks, one after the other.
     thunks: Vec<u8>,
+    /// The code of the thunks that compute distances of thread-local variables.
+    distance_thunks: Vec<u8>,
     /// Offset in the block of slots, and the address that the slot holds.
     slots: Vec<(u64, u64)>,
     /// Where instructions and exception tables begin; computed at the first far reference.
@@ -26,7 +29,7 @@ pub(crate) struct RangeExtender {
 
 impl RangeExtender {
     pub(crate) fn new() -> RangeExtender {
-        RangeExtender { thunks: Vec::new(), slots: Vec::new(), starts: None }
+        RangeExtender { thunks: Vec::new(), distance_thunks: Vec::new(), slots: Vec::new(), starts: None }
     }
 
     /// Rewrites the far references `far` of a block, whose bytes are `bytes`. All other edges of the block are applied.
@@ -61,22 +64,35 @@ impl RangeExtender {
         let starts: Vec<u64> = starts.iter().map(|(_, start)| *start).collect();
         let mut fields: Vec<u32> = graph.edges(id).iter().map(|edge| edge.offset).collect();
         fields.sort_unstable();
-        let value_of = |edge: &Edge| link.address(edge.symbol).offset(edge.addend as u64).value();
-        let reference = |edge: &Edge| FarReference { offset: edge.offset, kind: edge.kind, value: value_of(edge) };
-        let references: Vec<FarReference> = far.iter().map(reference).collect();
-        let thunks = link.tables.range_extension.thunks();
-        let code = FarCode {
-            content,
-            address: graph.block_address(id, addresses).value(),
-            starts: &starts,
-            fields: &fields,
-            references: &references,
-            thunks: thunks.map(|thunks| graph.block_address(thunks, addresses).value()),
+        let value_of = |edge: &Edge| match link.thunks {
+            Some(thunks) if edge.kind.has_fixed_distance() => thunks.distance(edge),
+            _ => FarValue::Address(link.address(edge.symbol).offset(edge.addend as u64).value()),
         };
-        graph.arch.extend_code(&code, bytes, &mut self.thunks).map_err(|fault| {
-            let instruction = content.get(fault.instruction).unwrap_or(&[]);
-            refusal(link, id, &far[fault.reference], instruction, &fault.problem)
-        })
+        let (distances, addresses_of): (Vec<Edge>, Vec<Edge>) =
+            far.iter().partition(|edge| edge.kind.has_fixed_distance());
+        let thunks = link.tables.range_extension.thunks().map(|thunks| graph.block_address(thunks, addresses));
+        let distance_thunks = link.thunks.map(|thunks| thunks.first_thunk());
+        let RangeExtender { thunks: code, distance_thunks: distance_code, .. } = self;
+        for (far, first, thunks) in [(addresses_of, thunks, code), (distances, distance_thunks, distance_code)] {
+            let reference = |edge: &Edge| FarReference { offset: edge.offset, kind: edge.kind, value: value_of(edge) };
+            let references: Vec<FarReference> = far.iter().map(reference).collect();
+            let code = FarCode {
+                content,
+                address: graph.block_address(id, addresses).value(),
+                starts: &starts,
+                fields: &fields,
+                references: &references,
+                thunks: first.map(ExecutorAddr::value),
+            };
+            graph.arch.extend_code(&code, bytes, thunks).map_err(|fault| {
+                let (edge, instruction) = (&far[fault.reference], content.get(fault.instruction).unwrap_or(&[]));
+                match edge.kind.has_fixed_distance() {
+                    true => thread_locals::not_computed(graph, id, edge, instruction, &fault.problem),
+                    false => refusal(link, id, edge, instruction, &fault.problem),
+                }
+            })?;
+        }
+        Ok(())
     }
 
     fn extend_exception_tables(
@@ -121,8 +137,11 @@ impl RangeExtender {
         Ok(())
     }
 
-    /// Writes the thunks and slots to their blocks.
-    pub(crate) fn write(&self, link: &ResolvedLink<'_>, memory: &mut dyn InFlight) {
+    /// Writes the thunks and slots to their blocks, and those for thread-local variables to the memory `thunks`.
+    pub(crate) fn write(&self, link: &ResolvedLink<'_>, memory: &mut dyn InFlight, thunks: Option<&mut dyn InFlight>) {
+        if let (Some(plan), Some(thunks)) = (link.thunks, thunks) {
+            plan.write(link, &self.distance_thunks, thunks);
+        }
         let reserved = &link.tables.range_extension;
         if let (Some(thunks), false) = (reserved.thunks(), self.thunks.is_empty()) {
             let start = link.graph.blocks[thunks.index()].offset as usize;

@@ -154,8 +154,25 @@ impl SectionView for FieldVerifier<'_> {
     }
 
     fn thunk(&self, address: u64) -> Option<&[u8]> {
-        let (start, bytes) = self.block(self.link.tables.range_extension.thunks())?;
-        bytes.get(usize::try_from(address.wrapping_sub(start)).ok()?..)
+        let far = self.block(self.link.tables.range_extension.thunks());
+        let far = far.and_then(|(start, bytes)| from_address(bytes, start, address));
+        far.or_else(|| from_address(&self.snapshot.thunk_code, self.link.thunks?.code.value(), address))
+    }
+
+    fn is_thunk_function(&self, address: u64) -> bool {
+        let function = self.link.graph.arch.tls_descriptor();
+        let is_field =
+            |at: usize| function.fields.iter().any(|field| (field.offset as usize..).take(4).any(|byte| byte == at));
+        let code = self.snapshot.thunk_code.iter().zip(function.bytes).enumerate();
+        self.link.thunks.is_some_and(|thunks| thunks.code.value() == address)
+            && self.snapshot.thunk_code.len() >= function.bytes.len()
+            && code.filter(|(at, _)| !is_field(*at)).all(|(_, (found, expected))| found == expected)
+    }
+
+    fn thunk_descriptor(&self, address: u64) -> Option<[u64; 4]> {
+        let at = usize::try_from(address.wrapping_sub(self.link.thunks?.words.value())).ok()?;
+        let words = self.snapshot.thunk_words.get(at..at.checked_add(32)?)?;
+        Some([0, 8, 16, 24].map(|word| FieldValue::of(&words[word..word + 8]).unsigned))
     }
 
     fn pair(&self, symbol: u32) -> Vec<u64> {
@@ -164,12 +181,14 @@ impl SectionView for FieldVerifier<'_> {
     }
 
     fn own_block(&self) -> Vec<u64> {
-        vec![self.link.addresses.thread_locals.map_or(0, |own| own.module.into()), 0]
+        vec![self.link.local_dynamic_block.map_or(0, |block| block.module.into()), 0]
     }
 
     fn static_offset(&self, symbol: u32, offset: u64) -> Result<Vec<u64>, Mismatch> {
         match self.thread_local_location(symbol).from_thread_pointer {
             Some(distance) => Ok(vec![distance as u64]),
+            // No instruction reads the slot: all that did are in thunks.
+            None if self.link.thunks.is_some() => Ok(vec![0]),
             None => Err(Mismatch::new(
                 offset,
                 "thread-local variable",
@@ -187,13 +206,18 @@ impl SectionView for FieldVerifier<'_> {
 
     fn offset_from_own_block(&self, symbol: u32) -> u64 {
         let ThreadLocalLocation { module, offset, from_thread_pointer } = self.thread_local_location(symbol);
-        match (self.link.addresses.thread_locals, from_thread_pointer) {
-            (Some(own), Some(distance)) if u64::from(own.module) != module => {
-                distance.wrapping_sub(own.static_offset.unwrap_or(0)) as u64
+        match (self.link.local_dynamic_block, from_thread_pointer) {
+            (Some(block), Some(distance)) if u64::from(block.module) != module => {
+                distance.wrapping_sub(block.static_offset.unwrap_or(0)) as u64
             }
             _ => offset,
         }
     }
+}
+
+/// The rest of `bytes`, which begin at `start`, from an address on.
+fn from_address(bytes: &[u8], start: u64, address: u64) -> Option<&[u8]> {
+    bytes.get(usize::try_from(address.wrapping_sub(start)).ok()?..)
 }
 
 /// The definition of a symbol of the object, by its number.

@@ -17,11 +17,22 @@ pub(super) struct MemorySnapshot {
     large_sections: Vec<Vec<u8>>,
     /// By pool: the full size of the segment in bytes.
     pub(super) sizes: [u64; 3],
+    /// The code of the thunks for thread-local variables, and their descriptors.
+    pub(super) thunk_code: Vec<u8>,
+    pub(super) thunk_words: Vec<u8>,
 }
 
 impl MemorySnapshot {
-    pub(super) fn of(link: &ResolvedLink<'_>, memory: &mut dyn InFlight) -> MemorySnapshot {
+    pub(super) fn of(
+        link: &ResolvedLink<'_>,
+        memory: &mut dyn InFlight,
+        thunks: Option<&mut dyn InFlight>,
+    ) -> MemorySnapshot {
         let mut snapshot = MemorySnapshot::default();
+        if let Some(thunks) = thunks {
+            snapshot.thunk_code = thunks.working(SegmentKind::Code).to_vec();
+            snapshot.thunk_words = thunks.working(SegmentKind::ReadOnly).to_vec();
+        }
         for pool in SegmentKind::ALL {
             let has_content = |block: &&Block| block.pool == pool && is_in_segment(block) && !block.is_zero_fill();
             let content = link.graph.blocks.iter().filter(has_content).map(|block| block.offset + block.size).max();

@@ -111,7 +111,7 @@ fn with_link(object: &[u8], test: impl FnOnce(&mut FixedLink<'_>)) {
 
 /// The mismatch that the verifier reports for a link.
 fn mismatch(link: &mut FixedLink<'_>) -> Option<String> {
-    reported(check(&link.resolved, link.memory, None))
+    reported(check(&link.resolved, link.memory, None, None))
 }
 
 /// The place and kind of the mismatch that an outcome reports.
@@ -194,11 +194,11 @@ fn every_changed_byte_of_a_thread_local_image_is_reported() {
     with_link(&object, |link| {
         for at in 0..image.len() {
             image[at] ^= 1;
-            assert!(reported(check(&link.resolved, link.memory, Some(&image))).is_some(), "{at}");
+            assert!(reported(check(&link.resolved, link.memory, Some(&image), None)).is_some(), "{at}");
             assert!(reported(check_own_image(&link.resolved, &image)).is_some(), "{at}");
             image[at] ^= 1;
         }
-        assert_eq!(reported(check(&link.resolved, link.memory, Some(&image))), None);
+        assert_eq!(reported(check(&link.resolved, link.memory, Some(&image), None)), None);
     });
 }
 
@@ -248,7 +248,9 @@ fn mismatch_of_graph(object: &[u8], change: impl FnOnce(&mut LinkGraph)) -> Opti
         Ok(())
     });
     reported(
-        planned.and_then(placed).and_then(|placed| finish(placed, |link| check(&link.resolved, link.memory, None))),
+        planned
+            .and_then(placed)
+            .and_then(|placed| finish(placed, |link| check(&link.resolved, link.memory, None, None))),
     )
 }
 
@@ -301,7 +303,7 @@ fn overlapping_blocks_are_reported() {
     let zero_fill = placed.graph().blocks().find(|(id, _)| placed.graph().block_name(*id) == ".bss").unwrap().0;
     placed.link.graph.blocks[zero_fill.index()].offset = 0;
     assert_eq!(
-        reported(finish(placed, |link| check(&link.resolved, link.memory, None))).unwrap(),
+        reported(finish(placed, |link| check(&link.resolved, link.memory, None, None))).unwrap(),
         "data+24: zero-fill"
     );
 }

@@ -67,7 +67,7 @@ pub(super) fn build(old: &[u8], address: u64, far: &FarOperands, thunk: u64) -> 
         return Err("it is no instruction".to_string());
     }
     check_movable(&instruction, far)?;
-    let mut writer = ThunkWriter { encoder: Encoder::new(64), ip: thunk };
+    let mut writer = ThunkWriter::new(thunk);
     let (mut opcode, mut filler) = (JMP, TRAP);
     match instruction.flow_control() {
         FlowControl::IndirectCall => {
@@ -86,7 +86,7 @@ pub(super) fn build(old: &[u8], address: u64, far: &FarOperands, thunk: u64) -> 
         }
         _ => return Err("it is a branch".to_string()),
     }
-    let code = writer.encoder.take_buffer();
+    let code = writer.into_code();
     let operand_count = usize::from(far.displacement.is_some()) + usize::from(far.immediate.is_some());
     if code.len() > MAX_THUNK_SIZE * operand_count {
         return Err(format!("its thunk takes {} bytes", code.len()));
@@ -101,15 +101,25 @@ fn check_movable(instruction: &Instruction, far: &FarOperands) -> Result<(), Str
         if matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
             return refuse("it is relative to a segment");
         }
-        let base = instruction.memory_base();
-        if base == Register::EIP || base.is_gpr32() || instruction.memory_index().is_gpr32() {
-            return refuse("it computes an address of 32 bits");
-        }
-        // An operand without registers shows its address size only in the prefix.
-        if instruction.memory_displ_size() != 8 {
-            return refuse("it computes an address of 32 bits");
-        }
+        check_address_size(instruction)?;
     }
+    check_stack_use(instruction)
+}
+
+/// Refuses an instruction whose memory operand has an address of 32 bits.
+pub(super) fn check_address_size(instruction: &Instruction) -> Result<(), String> {
+    let base = instruction.memory_base();
+    let has_short_register = base == Register::EIP || base.is_gpr32() || instruction.memory_index().is_gpr32();
+    // An operand without registers shows its address size only in the prefix.
+    if has_short_register || instruction.memory_displ_size() != 8 {
+        return Err("it computes an address of 32 bits".to_string());
+    }
+    Ok(())
+}
+
+/// Refuses an instruction that uses the stack or the stack pointer, except pushes and calls.
+pub(super) fn check_stack_use(instruction: &Instruction) -> Result<(), String> {
+    let refuse = |problem: &str| Err(problem.to_string());
     let is_known = matches!(instruction.code(), Code::Pushq_imm32 | Code::Push_rm64 | Code::Call_rm64);
     if instruction.is_stack_instruction() && !is_known {
         return refuse("it uses the stack");
@@ -119,6 +129,16 @@ fn check_movable(instruction: &Instruction, far: &FarOperands) -> Result<(), Str
     if operands.any(|operand| is_stack_pointer(instruction.op_register(operand))) {
         return refuse("it uses the stack pointer");
     }
+    Ok(())
+}
+
+/// Replaces the sign-extended immediate of an instruction, its last operand, by a 64-bit register.
+pub(super) fn replace_immediate(instruction: &mut Instruction, register: Register) -> Result<(), String> {
+    let code = with_register(instruction.code()).ok_or("it has no form with 64 bits")?;
+    let last = instruction.op_count() - 1;
+    instruction.set_code(code);
+    instruction.set_op_kind(last, OpKind::Register);
+    instruction.set_op_register(last, register);
     Ok(())
 }
 
@@ -151,7 +171,7 @@ fn overwritten_register(instruction: &Instruction) -> Option<Register> {
 }
 
 /// Registers that the instruction neither reads nor writes, those with short encodings first.
-fn unused_registers(instruction: &Instruction) -> impl Iterator<Item = Register> + use<> {
+pub(super) fn unused_registers(instruction: &Instruction) -> impl Iterator<Item = Register> + use<> {
     use Register::*;
     let mut factory = InstructionInfoFactory::new();
     let used: Vec<Register> =
@@ -161,20 +181,29 @@ fn unused_registers(instruction: &Instruction) -> impl Iterator<Item = Register>
 }
 
 /// Encodes the instructions of one thunk.
-struct ThunkWriter {
+pub(super) struct ThunkWriter {
     encoder: Encoder,
     /// The address of the next instruction.
     ip: u64,
 }
 
 impl ThunkWriter {
-    fn encode(&mut self, instruction: Instruction) -> Result<(), String> {
+    pub(super) fn new(thunk: u64) -> ThunkWriter {
+        ThunkWriter { encoder: Encoder::new(64), ip: thunk }
+    }
+
+    /// The code of the thunk.
+    pub(super) fn into_code(mut self) -> Vec<u8> {
+        self.encoder.take_buffer()
+    }
+
+    pub(super) fn encode(&mut self, instruction: Instruction) -> Result<(), String> {
         self.ip += self.encoder.encode(&instruction, self.ip).map_err(|error| error.to_string())? as u64;
         Ok(())
     }
 
     /// Encodes a new instruction.
-    fn encode_new(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) -> Result<(), String> {
+    pub(super) fn encode_new(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) -> Result<(), String> {
         self.encode(instruction.map_err(|error| error.to_string())?)
     }
 
@@ -183,7 +212,7 @@ impl ThunkWriter {
         self.encode_new(Instruction::with2(Code::Mov_r64_imm64, register, value))
     }
 
-    fn move_stack(&mut self, distance: i64) -> Result<(), String> {
+    pub(super) fn move_stack(&mut self, distance: i64) -> Result<(), String> {
         let moved = MemoryOperand::with_base_displ(Register::RSP, distance);
         self.encode_new(Instruction::with2(Code::Lea_r64_m, Register::RSP, moved))
     }
@@ -198,6 +227,16 @@ impl ThunkWriter {
         depth: i64,
     ) -> Result<(), String> {
         self.movabs(scratch, far.displacement)?;
+        self.use_memory_operand(instruction, scratch, depth)
+    }
+
+    /// Makes `instruction` use `scratch`, which has the displacement of the memory operand, and to which the base is added.
+    pub(super) fn use_memory_operand(
+        &mut self,
+        instruction: &mut Instruction,
+        scratch: Register,
+        depth: i64,
+    ) -> Result<(), String> {
         let base = instruction.memory_base();
         if !matches!(base, Register::None | Register::RIP) {
             let depth = if base == Register::RSP { depth } else { 0 };
@@ -232,11 +271,7 @@ impl ThunkWriter {
         }
         if let Some(scratch) = for_immediate {
             self.movabs(scratch, far.immediate)?;
-            let code = with_register(instruction.code()).ok_or("it has no form with 64 bits")?;
-            let last = instruction.op_count() - 1;
-            instruction.set_code(code);
-            instruction.set_op_kind(last, OpKind::Register);
-            instruction.set_op_register(last, scratch);
+            replace_immediate(&mut instruction, scratch)?;
         }
         self.encode(instruction)?;
         for register in saved.iter().rev() {
@@ -280,7 +315,7 @@ impl ThunkWriter {
 }
 
 /// Corrects a memory operand that is relative to `%rsp`, for a stack pointer that is `depth` bytes lower.
-fn adjust_stack_operand(instruction: &mut Instruction, depth: i64) -> Result<(), String> {
+pub(super) fn adjust_stack_operand(instruction: &mut Instruction, depth: i64) -> Result<(), String> {
     if instruction.memory_base() != Register::RSP || depth == 0 {
         return Ok(());
     }
@@ -291,7 +326,7 @@ fn adjust_stack_operand(instruction: &mut Instruction, depth: i64) -> Result<(),
     Ok(())
 }
 
-fn memory_operand(instruction: &Instruction) -> MemoryOperand {
+pub(super) fn memory_operand(instruction: &Instruction) -> MemoryOperand {
     MemoryOperand::with_base_index_scale(
         instruction.memory_base(),
         instruction.memory_index(),
@@ -300,10 +335,10 @@ fn memory_operand(instruction: &Instruction) -> MemoryOperand {
 }
 
 /// Bytes below the stack pointer that a function may use (psABI 3.2.2).
-const RED_ZONE: i64 = 128;
-const JMP: u8 = 0xe9;
-const CALL: u8 = 0xe8;
-const NOP: u8 = 0x90;
+pub(super) const RED_ZONE: i64 = 128;
+pub(super) const JMP: u8 = 0xe9;
+pub(super) const CALL: u8 = 0xe8;
+pub(super) const NOP: u8 = 0x90;
 
 #[cfg(test)]
 mod tests {

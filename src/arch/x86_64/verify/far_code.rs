@@ -1,5 +1,6 @@
-//! Checks instructions that range extension moved, because a reference in them is out of reach: at the old place there
-//! must be a jump or call to a thunk that loads the 64-bit value and goes on after the instruction.
+//! Checks instructions that range extension moved, because a reference in them is out of reach, or differs from thread to
+//! thread: at the old place there must be a jump or call to a thunk that loads the 64-bit value, or the descriptor of the
+//! thread-local variable, and goes on after the instruction.
 //!
 //! The position of the jump tells which instruction was there. This file does not check that the thunk does with the
 //! value what the instruction did. The tests of `range_extension/thunk.rs`, and tests that run thunks, check that.
@@ -19,14 +20,14 @@ pub(crate) use decoded::moved_instruction;
 
 #[cfg(feature = "range-extension")]
 mod decoded {
-    use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+    use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 
     use super::*;
     use crate::arch::verify::FieldValue;
 
     /// The range of the instruction that holds the field of a relocation, if the instruction is in a thunk now.
     pub(crate) fn moved_instruction(section: &dyn SectionView, relocation: &Relocation) -> Option<Range<usize>> {
-        if !matches!(relocation.r_type, 2 | 10 | 11) {
+        if !matches!(relocation.r_type, 2 | 10 | 11 | 21 | 22 | 23) {
             return None;
         }
         let end = relocation.field().start;
@@ -49,6 +50,9 @@ mod decoded {
             return None;
         }
         let is_filled = rest.iter().all(|byte| *byte == 0xcc) || rest.iter().all(|byte| *byte == 0x90);
+        if matches!(relocation.r_type, 21..=23) {
+            return (is_filled && is_distance_thunk(section, relocation, code, thunk, &old)).then_some(range);
+        }
         let target = section.symbol_address(relocation.symbol).wrapping_add(relocation.addend as u64);
         let target = match relocation.r_type {
             2 => target.wrapping_add((range.end - relocation.field().start) as u64),
@@ -77,8 +81,53 @@ mod decoded {
         false
     }
 
+    /// Whether a thunk asks for the distance of the relocation's variable, and goes on after the old instruction, or with
+    /// the old instruction's branch.
+    fn is_distance_thunk(
+        section: &dyn SectionView,
+        relocation: &Relocation,
+        code: &[u8],
+        thunk: u64,
+        old: &Instruction,
+    ) -> bool {
+        let mut expected = vec![section.pair(relocation.symbol)];
+        expected.extend((relocation.r_type == 21).then(|| section.own_block()));
+        let (mut asked, mut descriptor) = (Vec::new(), None);
+        let addend = if relocation.r_type == 22 { 0 } else { relocation.addend as u64 };
+        let mut has_addend = false;
+        for instruction in Decoder::with_ip(64, code, thunk, DecoderOptions::NONE).into_iter().take(MOST_INSTRUCTIONS) {
+            match instruction.flow_control() {
+                FlowControl::Next
+                    if instruction.code() == Code::Lea_r64_m && instruction.is_ip_rel_memory_operand() =>
+                {
+                    descriptor = section.thunk_descriptor(instruction.ip_rel_memory_address());
+                }
+                FlowControl::Next => {
+                    has_addend |= instruction.code() == Code::Lea_r64_m
+                        && instruction.memory_base() == Register::RAX
+                        && instruction.memory_displacement64() == addend;
+                }
+                FlowControl::Call => {
+                    let Some([function, _, module, offset]) = descriptor.take() else { return false };
+                    if !section.is_thunk_function(function) || instruction.near_branch_target() != function {
+                        return false;
+                    }
+                    asked.push(vec![module, offset]);
+                }
+                FlowControl::UnconditionalBranch => {
+                    return has_addend && asked == expected && instruction.near_branch_target() == old.next_ip();
+                }
+                FlowControl::IndirectBranch => {
+                    return has_addend && asked == expected && old.flow_control() != FlowControl::Next;
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Most bytes of an instruction before a four-byte field.
     const MOST_BYTES_BEFORE_FIELD: usize = 11;
     /// Most instructions of a thunk.
-    const MOST_INSTRUCTIONS: usize = 16;
+    const MOST_INSTRUCTIONS: usize = 24;
 }

@@ -1,0 +1,60 @@
+//! Converts what a lookup found for the externals of a link to what the link reads.
+//!
+//! For a thread-local variable, a static model needs its distance from the thread pointer, and the C library may have to
+//! grant that first ([`Executor::static_offset`]). A distance between two variables in blocks of other objects needs it
+//! too, unless both are in one block.
+
+use crate::base::{ExecutorAddr, RecycledVec, TlsIndex};
+use crate::host::Executor;
+use crate::link::{ExternalSymbol, FoundExternal, PlacedLink};
+use crate::session::SymbolFlags;
+
+/// Converts lookup results, in the order of the externals.
+pub(super) fn found_externals(
+    placed: &PlacedLink,
+    executor: &dyn Executor,
+    found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
+) -> RecycledVec<FoundExternal> {
+    if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
+        return with_thread_locals(placed, executor, found);
+    }
+    let plain = |(address, flags): (_, SymbolFlags)| FoundExternal {
+        address,
+        is_callable: flags.contains(SymbolFlags::CALLABLE),
+        thread_local: None,
+    };
+    found.map(plain).collect()
+}
+
+#[cold]
+fn with_thread_locals(
+    placed: &PlacedLink,
+    executor: &dyn Executor,
+    found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
+) -> RecycledVec<FoundExternal> {
+    let needs_distances = !is_one_block(placed, found.clone());
+    let convert = |(external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))| {
+        let static_offset = || {
+            let variable = TlsIndex::from_address(address);
+            let is_needed = external.needs_static_tls && needs_distances;
+            if is_needed { executor.static_offset(variable, external.name) } else { None }
+        };
+        FoundExternal {
+            address,
+            is_callable: flags.contains(SymbolFlags::CALLABLE),
+            thread_local: flags.contains(SymbolFlags::THREAD_LOCAL).then(static_offset),
+        }
+    };
+    placed.externals().zip(found).map(convert).collect()
+}
+
+/// Whether the code holds offsets in one block of another object, and no other distances of thread-local variables.
+fn is_one_block(placed: &PlacedLink, found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)>) -> bool {
+    if placed.thread_local_plan().is_some() || placed.uses_thread_pointer() {
+        return false;
+    }
+    let used = placed.externals().zip(found).filter(|(external, _)| external.needs_static_tls);
+    let mut modules = used.map(|(_, (address, _))| TlsIndex::from_address(address).module);
+    let first = modules.next();
+    modules.all(|module| Some(module) == first)
+}
