@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
 use crate::error::{Error, Result};
 use crate::host::Executor;
-use crate::layer::external_lookup::{self, WantedExternal};
+use crate::layer::external_lookup::{self, WantedExternal, WantedExternals};
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::plugin::LinkOrigin;
@@ -365,13 +365,13 @@ impl PendingLink {
     }
 
     fn look_up_externals(self, layer: Arc<ArcShard<LayerInner>>, responsibility: MaterializationResponsibility) {
-        // The names are copied, because the graph moves into the continuation.
         let wanted = |(external, is_hidden): (ExternalSymbol<'_>, bool)| WantedExternal {
-            name: external.name.to_string(),
             required: external.required,
             is_hidden,
         };
         let externals = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
+        // The graph moves into the continuation.
+        let externals = WantedExternals { names: self.placed.kept_external_names(), externals };
         external_lookup::look_up(responsibility, externals, move |responsibility, found| {
             match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
                 // If this fails, the symbols have failed. The tracker owns the memory and frees it.
