@@ -3,10 +3,12 @@
 //!
 //! Runs `src/session/removal/remove.rs`, `src/session/removal/ticket.rs`, `src/session/removal/reclaim.rs` and
 //! `src/session/pins/tracker_state.rs` (`when_reclaimed`, `retire_unpinned`, `seize`). A callback is called once, after
-//! everything is freed. `try_remove` removes everything at once or nothing. `remove_now` frees everything once.
+//! everything is freed. `try_remove` removes everything at once or nothing. `remove_now` frees everything once. No removal
+//! that is complete stays in the list of pending ones (`src/session/types/pending_removals.rs`).
 //!
 //! Seeded bugs: `callback_left_under_a_later_lock`, `asked_for_pins_under_an_earlier_lock`,
-//! `seized_while_it_is_reclaimed`, `edge_from_a_tracker_that_is_reclaimed`, `cascade_in_one_pass`.
+//! `seized_while_it_is_reclaimed`, `edge_from_a_tracker_that_is_reclaimed`, `cascade_in_one_pass`,
+//! `listed_after_it_is_reclaimed`.
 
 #![cfg(loom)]
 
@@ -250,6 +252,23 @@ fn forced_removal_versus_removal() {
         let removed = other.join().unwrap();
         assert!(tracker.remove().unwrap().is_complete());
         (forced, removed, counter.count(), fixture.manager.freed(), fixture.main.symbol_count())
+    });
+}
+
+#[test]
+fn listing_a_pending_removal_versus_forced_removal() {
+    explore("listing_a_pending_removal_versus_forced_removal", None, 2, [("ok", "ok", vec![1], 0)], || {
+        let fixture = Fixture::new();
+        let tracker = fixture.loaded("f", 1);
+        let (_, pin) = fixture.main.pin("f").unwrap();
+        let other = {
+            let tracker = tracker.clone();
+            thread::spawn(move || describe(tracker.remove()))
+        };
+        let forced = describe(remove_now(&tracker));
+        let removed = other.join().unwrap();
+        drop(pin);
+        (forced, removed, fixture.manager.freed(), fixture.session.pending_removal_count())
     });
 }
 

@@ -12,6 +12,7 @@
 //! The fields are text and numbers only, so that every room can make every error. This file defines no policy: the rooms decide
 //! which queries fail and what is rolled back.
 
+mod failed_definition;
 mod failure_chain;
 mod link_fault;
 mod memory_fault;
@@ -21,13 +22,13 @@ use std::fmt;
 
 use crate::sync::Arc;
 
-pub use failure_chain::{FailedDefinition, FailureChain, FailureStep};
+pub use failed_definition::FailedDefinition;
+use failed_definition::missing_remedy;
+pub use failure_chain::{FailureChain, FailureStep};
 pub use link_fault::LinkFault;
 pub use memory_fault::MemoryFault;
 pub(crate) use short_text::{SHOWN, listed_with};
-use short_text::{
-    defunct, dependency_gone, listed, missing_remedy, needed, numbered, of_member, quoted, short, some_of,
-};
+use short_text::{defunct, dependency_gone, listed, needed, numbered, of_member, quoted, short, some_of};
 
 /// The result of every fallible operation of the crate.
 pub type Result<T> = std::result::Result<T, Error>;

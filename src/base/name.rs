@@ -62,20 +62,17 @@ impl Name {
         Name::from_text(Arc::from(text))
     }
 
-    /// Makes names that share one allocation. It is freed when the last of them is dropped.
+    /// Makes names that share one allocation. It is freed when the last of them is dropped. Long names have one each.
     pub fn all_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = Name> {
         let text = Name::concat(texts.clone().map(str::as_bytes));
-        let mut start = 0;
-        texts.map(move |part| {
-            let begin = start;
-            start += part.len();
-            Name::from_part(&text, begin, part.as_bytes())
-        })
+        let mut end = 0;
+        texts.map(move |part| Name::next_part(&text, &mut end, part.as_bytes()))
     }
 
-    /// Concatenates texts, for [`from_part`](Self::from_part). The caller knows that the bytes are UTF-8; otherwise the result
-    /// is empty.
+    /// Concatenates the texts that are not [long](LONG), for [`next_part`](Self::next_part). The caller knows that the bytes are
+    /// UTF-8; otherwise the result is empty.
     pub(crate) fn concat<'a>(texts: impl Iterator<Item = &'a [u8]> + Clone) -> Arc<str> {
+        let texts = texts.filter(|part| part.len() < LONG);
         // Usually the texts fit into the inline buffer, so that the shared text is the only allocation.
         let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(<[u8]>::len).sum());
         texts.for_each(|part| text.extend_from_slice(part));
@@ -91,6 +88,18 @@ impl Name {
             return Name { text: text.clone(), start: start as u32, end: end as u32 };
         }
         Name::own_text(part)
+    }
+
+    /// Makes the name of `part`, the next of the texts that [`concat`](Self::concat) got. `end` is the end of the one before it in
+    /// the shared `text`. A long name gets a text of its own: concatenation would copy its bytes twice.
+    #[inline]
+    pub(crate) fn next_part(text: &Arc<str>, end: &mut usize, part: &[u8]) -> Name {
+        if part.len() >= LONG {
+            return Name::own_text(part);
+        }
+        let start = *end;
+        *end += part.len();
+        Name::from_part(text, start, part)
     }
 
     #[cold]
@@ -113,6 +122,9 @@ impl Name {
         NameRef { text: &self.text, start: self.start, end: self.end }
     }
 }
+
+/// The length in bytes from which a name does not share a concatenated text.
+const LONG: usize = 512;
 
 /// The bytes before the first null byte; `None` when there is no null byte. Names are short, so reading eight bytes at a time
 /// is faster than a search that is tuned for long texts.
@@ -237,5 +249,17 @@ mod tests {
         assert!(names.iter().all(|name| Arc::ptr_eq(&name.text, &names[0].text)));
         let table: HashMap<Name, usize> = names.into_iter().enumerate().map(|(index, name)| (name, index)).collect();
         assert_eq!((table.get("ofo"), table.get("foo"), table.get("of")), (Some(&3), Some(&5), None));
+    }
+
+    #[test]
+    fn a_long_name_has_a_text_of_its_own_and_the_others_share_one() {
+        let long = ["l".repeat(LONG), "m".repeat(LONG - 1)];
+        let texts = ["a", &long[0], "b", &long[1], "c"];
+        let names: Vec<Name> = Name::all_of(texts.into_iter()).collect();
+        assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), texts);
+        assert_eq!(
+            names.iter().map(|name| name.text.len()).collect::<Vec<_>>(),
+            [LONG + 2, LONG, LONG + 2, LONG + 2, LONG + 2]
+        );
     }
 }

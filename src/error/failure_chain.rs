@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use crate::error::failed_definition::FailedDefinition;
 use crate::error::short_text::short;
 use crate::error::{Error, ErrorKind};
 use crate::sync::Arc;
@@ -24,13 +25,6 @@ pub struct FailureChain {
 pub struct FailureStep {
     dylib: Arc<str>,
     symbol: Arc<str>,
-}
-
-/// A name that a lookup has not found, because its definition failed before.
-#[derive(Debug, Clone)]
-pub struct FailedDefinition {
-    symbol: String,
-    cause: Error,
 }
 
 impl FailureChain {
@@ -72,22 +66,6 @@ impl FailureStep {
     /// The symbol.
     pub fn symbol(&self) -> &str {
         &self.symbol
-    }
-}
-
-impl FailedDefinition {
-    pub(crate) fn new(symbol: String, cause: Error) -> FailedDefinition {
-        FailedDefinition { symbol, cause }
-    }
-
-    /// The name.
-    pub fn symbol(&self) -> &str {
-        &self.symbol
-    }
-
-    /// The failure of its definition.
-    pub fn cause(&self) -> &Error {
-        &self.cause
     }
 }
 

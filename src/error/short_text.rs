@@ -9,8 +9,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use crate::base::linker_made_hint;
-use crate::error::{Error, FailedDefinition};
+use crate::error::Error;
 
 /// The most elements of a list that a message shows.
 pub(crate) const SHOWN: usize = 8;
@@ -78,21 +77,6 @@ pub(super) fn of_member(member: &str) -> String {
 /// The object that needs a symbol, if one does.
 pub(super) fn needed(by: &Option<String>) -> String {
     by.as_ref().map(|object| format!(" (needed by {})", short(object))).unwrap_or_default()
-}
-
-/// What to do about missing symbols, and why those are gone that had a definition.
-pub(super) fn missing_remedy(symbols: &[String], failed: &[FailedDefinition]) -> String {
-    let define = "define them in one of the searched dylibs, or add the dylib that defines them to the link order";
-    let Some(first) = failed.first() else { return format!("{define}{}", linker_made_hint(symbols)) };
-    let others = failed.iter().filter(|other| !other.cause().root_cause().is(first.cause().root_cause())).count();
-    let others = if others == 0 { String::new() } else { format!(" ({others} of them failed for other causes)") };
-    let cause = first.cause();
-    if failed.len() >= symbols.len() {
-        return format!("their definitions failed before{others}: {cause}; correct this, then define them again");
-    }
-    let names: Vec<String> = failed.iter().map(|failed| failed.symbol().to_string()).collect();
-    let hint = linker_made_hint(symbols);
-    format!("{define}{hint}; definitions of {} failed before{others}: {cause}", quoted(&names))
 }
 
 /// Why a tracker is defunct, and what to do.

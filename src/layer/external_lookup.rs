@@ -5,13 +5,23 @@
 //! whose hidden symbols it sees ([`Visibility::All`]). A hidden external is searched there only. A weak one that is
 //! not found is null, even if a library has the name.
 
-use crate::base::is_linker_defined;
+use crate::base::{Name, is_linker_defined};
 use crate::error::{Error, ErrorKind, LinkFault, Result};
+use crate::link::KeptNames;
 use crate::session::{JitDylib, LookupResult, MaterializationResponsibility, RequiredState, SymbolRequest, Visibility};
+use crate::sync::Arc;
+
+/// The externals of a link that are to be looked up.
+pub(super) struct WantedExternals {
+    pub(super) names: KeptNames,
+    /// Further names: the objects whose sections the link refers to (`section_bounds.rs`).
+    pub(super) anchors: Vec<Name>,
+    /// In the order of the names, then of the anchors.
+    pub(super) externals: Vec<WantedExternal>,
+}
 
 /// An external to look up.
 pub(super) struct WantedExternal {
-    pub(super) name: String,
     /// Whether the link fails without a definition.
     pub(super) required: bool,
     /// Whether only the object's own dylib may define it.
@@ -21,40 +31,52 @@ pub(super) struct WantedExternal {
 /// Looks up `externals` and calls `on_complete` with the results, in the same order. The addresses are enough.
 pub(super) fn look_up(
     responsibility: MaterializationResponsibility,
-    externals: Vec<WantedExternal>,
+    externals: WantedExternals,
     on_complete: impl FnOnce(MaterializationResponsibility, Result<Vec<LookupResult>>) + Send + 'static,
 ) {
-    if externals.iter().any(|external| external.is_hidden) {
+    if externals.externals.iter().any(|external| external.is_hidden) {
         return look_up_hidden_first(responsibility, externals, on_complete);
     }
-    responsibility.lookup(&requests(&externals), RequiredState::Resolved, on_complete);
+    responsibility.lookup(&externals.requests(false), RequiredState::Resolved, on_complete);
 }
 
 /// As [`look_up`], for externals of which some are hidden.
 fn look_up_hidden_first(
     responsibility: MaterializationResponsibility,
-    externals: Vec<WantedExternal>,
+    externals: WantedExternals,
     on_complete: impl FnOnce(MaterializationResponsibility, Result<Vec<LookupResult>>) + Send + 'static,
 ) {
-    let is_hidden: Vec<bool> = externals.iter().map(|external| external.is_hidden).collect();
-    let (hidden, others): (Vec<_>, Vec<_>) = externals.into_iter().partition(|external| external.is_hidden);
+    // The names are shared with the continuation, which looks up the others.
+    let externals = Arc::new(externals);
     let order = own_module(responsibility.dylib_handle());
-    responsibility.lookup_in(&order, &requests(&hidden), RequiredState::Resolved, move |responsibility, found| {
-        let found_hidden = match found {
-            Ok(found) => found,
-            Err(error) => {
-                let error = hidden_undefined(responsibility.unit_name(), error);
-                return on_complete(responsibility, Err(error));
-            }
-        };
-        responsibility.lookup(&requests(&others), RequiredState::Resolved, move |responsibility, found| {
-            on_complete(responsibility, found.map(|found| merged(&is_hidden, found_hidden, found)));
-        });
-    });
+    let others = externals.clone();
+    responsibility.lookup_in(
+        &order,
+        &externals.requests(true),
+        RequiredState::Resolved,
+        move |responsibility, found| {
+            let found_hidden = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    let error = hidden_undefined(responsibility.unit_name(), error);
+                    return on_complete(responsibility, Err(error));
+                }
+            };
+            let is_hidden: Vec<bool> = others.externals.iter().map(|external| external.is_hidden).collect();
+            responsibility.lookup(&others.requests(false), RequiredState::Resolved, move |responsibility, found| {
+                on_complete(responsibility, found.map(|found| merged(&is_hidden, found_hidden, found)));
+            });
+        },
+    );
 }
 
-fn requests(externals: &[WantedExternal]) -> Vec<SymbolRequest<'_>> {
-    externals.iter().map(|WantedExternal { name, required, .. }| SymbolRequest { name, required: *required }).collect()
+impl WantedExternals {
+    /// The requests for those externals that are hidden, or for those that are not.
+    fn requests(&self, is_hidden: bool) -> Vec<SymbolRequest<'_>> {
+        let all = self.names.iter().chain(self.anchors.iter().map(Name::as_str)).zip(&self.externals);
+        let wanted = all.filter(|(_, external)| external.is_hidden == is_hidden);
+        wanted.map(|(name, external)| SymbolRequest { name, required: external.required }).collect()
+    }
 }
 
 /// The dylibs that may define a hidden external of an object in `dylib`.

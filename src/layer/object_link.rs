@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, impl_recycle};
 use crate::error::{Error, Result};
-use crate::layer::external_lookup::{self, WantedExternal};
+use crate::layer::external_lookup::{self, WantedExternal, WantedExternals};
 use crate::layer::found_externals::found_externals;
 use crate::layer::group_members::GroupMembers;
 use crate::layer::hooks::Hooks;
@@ -489,18 +489,17 @@ impl PendingLink {
     }
 
     fn look_up_externals(self, layer: Arc<ArcShard<LayerInner>>, responsibility: MaterializationResponsibility) {
-        // The names are copied, because the graph moves into the continuation.
         let wanted = |(external, is_hidden): (ExternalSymbol<'_>, bool)| WantedExternal {
-            name: external.name.to_string(),
             required: external.required,
             is_hidden,
         };
-        let mut wanted: Vec<_> = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
+        let mut externals: Vec<_> = self.placed.externals().zip(self.placed.hidden_externals()).map(wanted).collect();
         let dependencies = self.section_link.iter().flat_map(|link| &link.dependencies);
-        let anchor =
-            |part: &PartDependency| WantedExternal { name: part.anchor.to_string(), required: true, is_hidden: false };
-        wanted.extend(dependencies.map(anchor));
-        external_lookup::look_up(responsibility, wanted, move |responsibility, found| {
+        let anchors: Vec<Name> = dependencies.map(|part| part.anchor.clone()).collect();
+        externals.extend(anchors.iter().map(|_| WantedExternal { required: true, is_hidden: false }));
+        // The graph moves into the continuation.
+        let externals = WantedExternals { names: self.placed.kept_external_names(), anchors, externals };
+        external_lookup::look_up(responsibility, externals, move |responsibility, found| {
             let found = found.map_err(|error| match &self.section_link {
                 Some(link) => link.explain(&responsibility.unit_name, error),
                 None => error,

@@ -70,6 +70,7 @@ mod graph_description;
 mod indirect;
 mod init_fragments;
 mod initializers;
+mod kept_names;
 mod large_sections;
 mod layout;
 mod lines;
@@ -112,6 +113,7 @@ pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind, InitializerStage};
+pub(crate) use kept_names::KeptNames;
 #[cfg(feature = "unstable")]
 pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;

@@ -36,6 +36,7 @@ use crate::link::graph::{Binding, Block, BlockAddresses, BlockId, Definition, Li
 use crate::link::indirect;
 use crate::link::init_fragments;
 use crate::link::initializers::{Initializer, InitializerStage};
+use crate::link::kept_names::KeptNames;
 use crate::link::large_sections;
 use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
@@ -399,6 +400,11 @@ impl PlacedLink {
     /// they are UTF-8.
     pub(crate) fn external_names(&self) -> impl Iterator<Item = &[u8]> {
         self.link.external_names()
+    }
+
+    /// The names of the externals, for use after the link has moved.
+    pub(crate) fn kept_external_names(&self) -> KeptNames {
+        KeptNames::new(&self.link.graph.bytes, self.externals().map(|external| external.name))
     }
 
     /// By external: whether the object declares it hidden, internal or protected.

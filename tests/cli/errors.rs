@@ -5,7 +5,7 @@ use std::path::Path;
 
 use predicates::str::contains;
 
-use crate::native::{GNU, Twins, compile, directory, error_text, fails, has_failed, jittison};
+use crate::native::{GNU, Twins, compile, directory, error_text, fails, has_failed, jittison, tool};
 
 /// Writes the bytes to `bad.o`. Both subcommands must refuse the file with the same message, which names it.
 fn refused(directory: &Path, bytes: &[u8], about: &str) -> String {
@@ -146,4 +146,88 @@ fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
         // The initialiser of the object would print.
         fails(&directory, &arguments).stderr(contains(words));
     }
+}
+
+/// Writes a source file, and compiles it to an object of the same name.
+fn object(directory: &Path, name: &str, source: &str) -> String {
+    fs::write(directory.join(name), source).expect("a source file");
+    let object = format!("{}.o", name.split('.').next().unwrap_or(name));
+    tool(GNU.c, directory).args(["-c", "-fPIC", name, "-o", &object]).unwrap();
+    object
+}
+
+const NO_STACK: &str = ".section .note.GNU-stack,\"\",@progbits\n";
+
+#[test]
+fn a_cascade_is_reported_by_its_first_cause_once() {
+    let directory = directory("cascade");
+    let refused =
+        format!(".text\n.globl c\nc: ret\n.data\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, c\n{NO_STACK}");
+    let objects = [
+        object(&directory, "main.c", "extern int a(void); int main(void) { return a(); }"),
+        object(&directory, "a.c", "extern int b(void); int a(void) { return b(); }"),
+        object(
+            &directory,
+            "b.c",
+            "extern int c(void), a(void); int b(void) { return c() + a(); } int b2(void) { return 1; }",
+        ),
+        object(&directory, "c.s", &refused),
+        object(&directory, "d.c", "extern int b2(void); int d(void) { return b2(); }"),
+    ];
+    for first in 0..objects.len() {
+        let mut files: Vec<&str> = objects.iter().map(String::as_str).collect();
+        files.rotate_left(first);
+        let threads = ["0", "3"].map(|number| [&["run", "--threads", number][..], &files].concat());
+        let without_running = [&["run", "--no-exec"][..], &files].concat();
+        for arguments in [&threads[0], &threads[1], &without_running, &[&["map"][..], &files].concat()] {
+            let message = error_text(&fails(&directory, arguments));
+            assert_eq!(message.matches("cannot link c.o: ").count(), 1, "{arguments:?}: {message}");
+            assert!(message.contains("R_X86_64_RELATIVE (section `.data`, offset 0x0, symbol `c`)"), "{message}");
+            assert!(!message.contains("not found") && !message.contains("was removed"), "{arguments:?}: {message}");
+        }
+    }
+}
+
+#[test]
+fn thousands_of_missing_symbols_and_failures_make_a_short_message() {
+    let directory = directory("missing");
+    let calls: String = (0..5_000).map(|number| format!("call missing{number}@plt\n")).collect();
+    object(&directory, "many.s", &format!(".text\n.globl main\n.type main, @function\nmain:\n{calls}ret\n{NO_STACK}"));
+    let message = error_text(&fails(&directory, &["run", "many.o"]));
+    assert!(
+        message.contains("`missing0`, `missing1`, ") && message.contains("and 4992 more (needed by many.o)"),
+        "{message}"
+    );
+    assert!(message.len() < 1_000, "{} bytes", message.len());
+
+    let objects: Vec<String> = (0..20)
+        .map(|number| {
+            let source = format!("extern int gone{number}(void); int f{number}(void) {{ return gone{number}(); }}");
+            object(&directory, &format!("f{number}.c"), &source)
+        })
+        .collect();
+    object(&directory, "start.c", "int main(void) { return 0; }");
+    let files: Vec<&str> = ["run", "start.o"].into_iter().chain(objects.iter().map(String::as_str)).collect();
+    let message = error_text(&fails(&directory, &files));
+    assert!(message.contains("`gone0` (needed by f0.o); ") && message.contains(" and 12 more"), "{message}");
+}
+
+#[test]
+fn wrapped_symbols_are_those_of_ld() {
+    let directory = directory("wrap");
+    let objects = [
+        object(&directory, "main.c", "extern int f(int); int main(int n, char **v) { return f(n); }"),
+        object(&directory, "f.c", "int f(int x) { return x + 1; }"),
+        object(&directory, "w.c", "extern int __real_f(int); int __wrap_f(int x) { return __real_f(x) * 10; }"),
+    ];
+    let files: Vec<&str> = objects.iter().map(String::as_str).collect();
+    tool(GNU.c, &directory).args(&files).args(["-Wl,--wrap=f", "-o", "native"]).unwrap();
+    let expected = std::process::Command::new(directory.join("native")).status().expect("it runs").code();
+    assert_eq!(expected, Some(20));
+    jittison(&directory).args(["run", "--wrap=f"]).args(&files).assert().code(20);
+    jittison(&directory).args(["run", "--threads", "2", "--wrap", "f"]).args(&files).assert().code(20);
+    jittison(&directory).args(["run", "main.o", "f.o"]).assert().code(2);
+    let message = error_text(&fails(&directory, &["run", "--wrap=f", "main.o", "f.o"]));
+    assert!(message.contains("`__wrap_f` (needed by main.o)"), "{message}");
+    jittison(&directory).args(["run", "--no-exec", "--wrap=f"]).args(&files).assert().success();
 }

@@ -136,11 +136,22 @@ fn another_dylib_an_alias_a_reexport_and_an_archive_pass_the_cause_on() {
     let directory = PrivateDir::new();
     let members: [(&str, &[u8]); 2] = [("b.o", &b), ("c.o", &c)];
     let Some(archive) = directory.archive("ar", &["rcs"], "libbc.a", &members) else { return };
-    let jit = new_jit();
-    jit.link_static_library(jit.main_dylib(), &archive).unwrap();
-    add_all(&jit, jit.main_dylib(), &[("a.o", &a)]);
-    let error = jit.address_of(jit.main_dylib(), "a").unwrap_err();
-    assert_says(&error, &["cannot link libbc.a(c.o): ", "R_X86_64_RELATIVE", "section `.refused`", "symbol `c`"]);
+    for is_whole in [false, true] {
+        let jit = new_jit();
+        if is_whole {
+            jit.add_archive_whole(&jit.main_dylib().default_tracker().unwrap(), &archive).unwrap();
+        } else {
+            jit.link_static_library(jit.main_dylib(), &archive).unwrap();
+        }
+        add_all(&jit, jit.main_dylib(), &[("a.o", &a)]);
+        for _ in 0..2 {
+            let error = jit.address_of(jit.main_dylib(), "a").unwrap_err();
+            assert_says(
+                &error,
+                &["cannot link libbc.a(c.o): ", "R_X86_64_RELATIVE", "section `.refused`", "symbol `c`"],
+            );
+        }
+    }
 }
 
 extern "C" fn stand_in() -> i64 {

@@ -28,6 +28,7 @@ mod indirect_branches;
 mod init_fragments;
 mod languages;
 mod large_sections;
+mod long_names;
 mod models;
 mod plugins;
 mod pruning;
@@ -47,3 +48,6 @@ mod without_range_extension;
 mod wrap;
 
 use jittison_test_support as support;
+
+#[global_allocator]
+static ALLOCATOR: support::CountingAllocator = support::CountingAllocator;

@@ -184,6 +184,11 @@ impl View<'_> {
 
     fn facts<'a>(&'a self, index: SymbolIndex, symbol: &GraphSymbol) -> SymbolFacts<'a> {
         let name = self.graph.symbol_name(index);
+        if name == "_GLOBAL_OFFSET_TABLE_" {
+            // The object leaves it undefined; the link defines it.
+            let (visibility, place) = ("", SymbolPlace::Undefined);
+            return SymbolFacts { name, size: symbol.size, binding: "global", visibility, place };
+        }
         let binding = match (symbol.is_local(), symbol.is_weak()) {
             (true, _) => "local",
             (_, true) => "weak",

@@ -192,7 +192,7 @@ struct SharedText {
     text: Arc<str>,
     /// The address of the string table that `text` is a copy of. `None` if `text` is the concatenation of the names.
     original: Option<usize>,
-    /// The end of the previous name in `text`.
+    /// The end of the previous name in the concatenation.
     end: usize,
 }
 
@@ -210,9 +210,10 @@ impl SharedText {
     /// The name of the next definition.
     #[inline]
     fn next_name(&mut self, name: &[u8]) -> Name {
-        let start = self.original.map_or(self.end, |original| (name.as_ptr() as usize).wrapping_sub(original));
-        self.end = start.wrapping_add(name.len());
-        Name::from_part(&self.text, start, name)
+        match self.original {
+            Some(original) => Name::from_part(&self.text, (name.as_ptr() as usize).wrapping_sub(original), name),
+            None => Name::next_part(&self.text, &mut self.end, name),
+        }
     }
 }
 

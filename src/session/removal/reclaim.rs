@@ -99,7 +99,8 @@ fn list_pending(session: &SessionInner, core: &Arc<TrackerCore>) {
     let Some(since) = core.state.removed_since() else { return };
     let key = core.pending_key(since);
     session.pending_removals.add(key, core.clone());
-    if core.state.is_reclaimed() {
+    // Seeded bug: the thread that has reclaimed the tracker by force looked for the entry before it was there.
+    if core.state.is_reclaimed() && !seeded_bug!("listed_after_it_is_reclaimed") {
         session.pending_removals.remove(key);
     }
 }
