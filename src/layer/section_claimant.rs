@@ -66,14 +66,16 @@ pub(super) struct PartDependency {
 }
 
 impl SectionLink {
-    /// The error of a lookup by the object `own`. Nobody knows the names of anchors, so a missing one is explained.
+    /// The error of a lookup by the object `own`. Nobody knows the names of anchors, so an error about nothing else is explained.
     #[cold]
     pub(super) fn explain(&self, own: &Arc<str>, error: Error) -> Error {
         let ErrorKind::SymbolsNotFound { symbols, .. } = error.kind() else { return error };
-        let is_missing = |dependency: &&PartDependency| symbols.iter().any(|name| *name == dependency.anchor.as_str());
-        match self.dependencies.iter().find(is_missing) {
-            Some(PartDependency { object, section, .. }) => across(own, section, own, object, REMOVED_MEANWHILE),
-            None => error,
+        let parts: FxHashMap<&str, &PartDependency> =
+            self.dependencies.iter().map(|part| (part.anchor.as_str(), part)).collect();
+        let missing: Option<Vec<_>> = symbols.iter().map(|name| parts.get(&**name)).collect();
+        match missing.as_deref() {
+            Some([PartDependency { object, section, .. }, ..]) => across(own, section, own, object, REMOVED_MEANWHILE),
+            _ => error,
         }
     }
 }
