@@ -34,9 +34,10 @@ use crate::link::{
     BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
     ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SealedLink, SymbolIndex,
 };
+use crate::memory::Finalized;
 use crate::session::{
     ClaimedSymbol, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
-    MaterializationWait, NameSink, ReadyLookup, RequiredState, ResourceTracker, SymbolFlags, SymbolRef,
+    MaterializationWait, NameSink, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef,
 };
 use crate::sync::Arc;
 
@@ -300,7 +301,7 @@ struct Claims {
 }
 
 /// Links what was read, and waits for what it refers to.
-#[inline] // into the way of objects, which is the hot one
+#[inline(always)] // into both ways in
 fn link_read(
     layer: &ShardedArc<LayerInner>,
     tracker: &ResourceTracker,
@@ -580,8 +581,7 @@ impl PendingLink {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
             // Recorded first, so freed last.
             if let Some(memory) = thunks {
-                let module = ModuleMemory { memory, _extras: None, name: linked.name.clone() };
-                layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
+                record_thunks(layer, dylib, key, memory, &linked.name);
             }
             let module = ModuleMemory { memory, _extras: extras, name: linked.name };
             layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
@@ -592,6 +592,13 @@ impl PendingLink {
         }
         Ok(LookedUpNames { externals: names, dependencies })
     }
+}
+
+/// Records the memory of the thunks of a link.
+#[cold]
+#[inline(never)]
+fn record_thunks(layer: &LayerInner, dylib: &JitDylib, key: ResourceKey, memory: Box<dyn Finalized>, name: &Arc<str>) {
+    layer.ledger.record(dylib, key, ModuleMemory { memory, _extras: None, name: name.clone() });
 }
 
 /// The names that a link has looked up: its externals, then the objects whose sections it refers to.

@@ -425,6 +425,15 @@ impl LinkGraph {
         &self.edges[edges.start as usize..edges.end as usize]
     }
 
+    /// Whether a symbol has this name.
+    pub(crate) fn is_named(&self, symbol: SymbolIndex, name: &str) -> bool {
+        match &self.symbols[symbol.index()].name {
+            // A different length answers most comparisons.
+            Text::Object(range) if range.len() != name.len() => false,
+            text => self.text_in(&self.bytes, text) == name.as_bytes(),
+        }
+    }
+
     /// The external of this name, if the graph has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
         if !self.may_have_external(name) {
@@ -510,6 +519,7 @@ impl LinkGraph {
     }
 
     /// As [`content`](Self::content), with the object's bytes at hand.
+    #[inline]
     pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),

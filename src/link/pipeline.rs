@@ -230,8 +230,8 @@ impl ReadLink {
         pass(PlanStage::Pruned, graph)?;
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
-        tables.define_got_symbol(graph);
         symbol_uses.collect(graph);
+        tables.define_got_symbol(graph, symbol_uses);
         sizes::find(graph, symbol_uses.kinds);
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.

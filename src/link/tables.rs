@@ -49,10 +49,19 @@ pub(crate) struct Tables {
     pub(crate) range_extension: RangeExtension,
 }
 
+/// The symbol at the start of the GOT (psABI 4.4.1).
+const GOT_SYMBOL: &str = "_GLOBAL_OFFSET_TABLE_";
+
 impl Tables {
-    /// Defines `_GLOBAL_OFFSET_TABLE_` as the start of the object's GOT, if the object refers to it.
-    pub(crate) fn define_got_symbol(&mut self, graph: &mut LinkGraph) {
-        if let Some(symbol) = graph.find_external("_GLOBAL_OFFSET_TABLE_") {
+    /// Defines `_GLOBAL_OFFSET_TABLE_` as the start of the object's GOT, if an edge refers to it. Most objects declare the symbol
+    /// and do not use it.
+    pub(crate) fn define_got_symbol(&mut self, graph: &mut LinkGraph, uses: &SymbolUses) {
+        if !graph.may_have_external(GOT_SYMBOL) {
+            return;
+        }
+        let is_it = |(symbol, _): &(SymbolIndex, bool)| graph.is_named(*symbol, GOT_SYMBOL);
+        let found = uses.used_externals(graph).find(is_it).map(|(symbol, _)| symbol);
+        if let Some(symbol) = found {
             let got = self.got_block(graph, 0);
             graph.define(symbol, Definition::Block(got, 0));
         }
