@@ -19,7 +19,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Inspect(InspectArgs),
     Map(MapArgs),
     Check(CheckArgs),
