@@ -82,7 +82,7 @@ pub struct PlannedLink {
 /// A link with memory: the addresses of all definitions of the object are final.
 pub struct PlacedLink {
     pub(super) link: PooledBox<Link>,
-    memory: Box<dyn InFlight>,
+    pub(super) memory: Box<dyn InFlight>,
 }
 
 /// The data of a link. Pooled: see [`PooledBox`].
@@ -93,7 +93,7 @@ pub(super) struct Link {
     tables: Tables,
     pub(super) plan: SegmentPlan,
     /// The blocks of each segment.
-    contents: Contents,
+    pub(super) contents: Contents,
     /// The externals that some edge refers to, in the order of their symbols.
     externals: RecycledVec<UsedExternal>,
     pub(super) thread_locals: Option<ThreadLocalPlan>,

@@ -160,13 +160,23 @@ impl SectionView for FieldVerifier<'_> {
     }
 
     fn is_thunk_function(&self, address: u64) -> bool {
-        let function = self.link.graph.arch.tls_descriptor();
-        let is_field =
-            |at: usize| function.fields.iter().any(|field| (field.offset as usize..).take(4).any(|byte| byte == at));
-        let code = self.snapshot.thunk_code.iter().zip(function.bytes).enumerate();
-        self.link.thunks.is_some_and(|thunks| thunks.code.value() == address)
-            && self.snapshot.thunk_code.len() >= function.bytes.len()
-            && code.filter(|(at, _)| !is_field(*at)).all(|(_, (found, expected))| found == expected)
+        let (arch, Some(thunks)) = (self.link.graph.arch, self.link.thunks) else { return false };
+        let (function, code) = (arch.tls_descriptor(), &self.snapshot.thunk_code[..]);
+        let start = (thunks.first_thunk().value() - thunks.code.value()) as usize;
+        let stub_at = start - arch.stub(0).len();
+        let mut expected = function.bytes.to_vec();
+        for field in function.fields {
+            // The call counts from the end of its field.
+            let at = field.offset as usize;
+            expected[at..at + 4].copy_from_slice(&(stub_at as u32 - at as u32 - 4).to_le_bytes());
+        }
+        expected.resize(stub_at, arch.trap());
+        let to_slot = thunks.words.value().wrapping_sub(thunks.code.value() + stub_at as u64);
+        expected.extend(arch.stub(to_slot as i32));
+        let slot = self.snapshot.thunk_words.get(..8).map(|word| FieldValue::of(word).unsigned);
+        address == thunks.code.value()
+            && code.get(..start) == Some(&expected[..])
+            && slot == Some(thunks.get_address.value())
     }
 
     fn thunk_descriptor(&self, address: u64) -> Option<[u64; 4]> {

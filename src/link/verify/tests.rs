@@ -202,6 +202,42 @@ fn every_changed_byte_of_a_thread_local_image_is_reported() {
     });
 }
 
+/// A variable of a block without a static offset, which a thunk reaches.
+#[cfg(feature = "range-extension")]
+#[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
+fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
+    let source = ".globl test\ntest: mov %fs:outside@tpoff+8, %eax\nret\n.section .note.GNU-stack\n";
+    let Some(object) = asm(source) else { return };
+    let memory = OfflineMemory::new(ExecutorAddr::new(BASE));
+    let mut placed = planned(&object, |_| Ok(())).unwrap().allocate(&memory).unwrap();
+    let address = crate::base::TlsIndex { module: 9, offset: 16 }.to_address();
+    let found = [FoundExternal { address, is_callable: false, thread_local: Some(None) }];
+    let get_address = || Some(ExecutorAddr::new(1 << 40));
+    let allocated = placed.allocate_thunks(&found, &memory, get_address).unwrap().unwrap();
+    let (mut thunks, plan) = (allocated.memory, allocated.plan);
+    let PlacedLink { link, mut memory } = placed;
+    let resolved = link.resolved(&found).with_thunks(Some(&plan));
+    resolved.apply(&mut *memory, &link.contents, None, Some(&mut *thunks)).unwrap();
+    let mut outcome = |thunks: &mut dyn InFlight| reported(check(&resolved, &mut *memory, None, Some(thunks)));
+    assert_eq!(outcome(&mut *thunks), None);
+    let first = (plan.first_thunk().value() - plan.code.value()) as usize;
+    // The function, its stub, and the jump back at the end of the thunk.
+    let end = thunks.working(SegmentKind::Code).iter().rposition(|byte| *byte != 0xcc).unwrap() + 1;
+    for at in (0..first).chain(end - 4..end) {
+        thunks.working(SegmentKind::Code)[at] ^= 1;
+        assert_eq!(outcome(&mut *thunks).as_deref(), Some(".text+4: R_X86_64_TPOFF32"), "{at}");
+        thunks.working(SegmentKind::Code)[at] ^= 1;
+    }
+    // The address of the function that it calls, and the descriptor.
+    for at in (0..8).chain(16..48) {
+        thunks.working(SegmentKind::ReadOnly)[at] ^= 1;
+        assert!(outcome(&mut *thunks).is_some(), "{at}");
+        thunks.working(SegmentKind::ReadOnly)[at] ^= 1;
+    }
+    assert_eq!(outcome(&mut *thunks), None);
+}
+
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn wrong_fields_slots_stubs_and_gaps_are_reported_with_their_place() {

@@ -100,7 +100,8 @@ mod decoded {
                 FlowControl::Next
                     if instruction.code() == Code::Lea_r64_m && instruction.is_ip_rel_memory_operand() =>
                 {
-                    descriptor = section.thunk_descriptor(instruction.ip_rel_memory_address());
+                    let address = instruction.ip_rel_memory_address();
+                    descriptor = section.thunk_descriptor(address).filter(|words| words[1] == address.wrapping_add(16));
                 }
                 FlowControl::Next => {
                     has_addend |= instruction.code() == Code::Lea_r64_m
