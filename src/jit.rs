@@ -179,6 +179,8 @@ impl Jit {
     ///   a stub, an address from a materialisation unit, and what a [plugin](crate::layer::LinkPlugin) writes into code.
     /// - If a call may reach a [lazy function](Self::lazy_reexport) for the first time, the same holds for all objects
     ///   that are then in the source of that function and in the dylibs that the source links against.
+    /// - If a call may reach a `dlsym` of linked code, the same holds for all objects that are then in the dylib of the calling
+    ///   object and in the dylibs that it links against.
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
