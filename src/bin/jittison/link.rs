@@ -8,7 +8,7 @@
 //! (`archives.rs`, then [`pull`]). Then the set of members, and the order of their initialisers, do not depend on the threads.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jittison::error::FailedDefinition;
 use jittison::link::ObjectInterface;
@@ -48,6 +48,21 @@ pub fn link_all(dylib: &JitDylib, objects: &[Object]) -> Result<(), String> {
     failures.into_result(objects.iter())
 }
 
+/// Errors of links that no lookup receives: an object failed after the addresses of its symbols were known, so nothing waited
+/// for it any more.
+#[derive(Clone, Default)]
+pub struct Unreceived(Arc<Mutex<Vec<Error>>>);
+
+impl Unreceived {
+    pub fn push(&self, error: Error) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+    }
+
+    pub fn take(&self) -> Vec<Error> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The failures of links. Failures that only follow from another one are left out of the message.
 #[derive(Default)]
 pub struct Failures(Vec<Error>);
@@ -71,13 +86,23 @@ impl Failures {
         self.0.extend(failure.map(|error| error.root_cause().clone()));
     }
 
+    /// Adds errors that no lookup has received, if lookups have failed. Else they are of no consequence.
+    pub fn add(&mut self, errors: Vec<Error>) {
+        if !self.0.is_empty() {
+            self.0.extend(errors.iter().map(|error| error.root_cause().clone()));
+        }
+    }
+
     /// The first failures in one line, and the number of the others; `Ok` if there are none.
     pub fn into_result<'a>(self, objects: impl Iterator<Item = &'a Object>) -> Result<(), String> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let defined: BTreeSet<&str> =
             objects.flat_map(|object| &object.interface.symbols).map(|symbol| symbol.name.as_str()).collect();
         let (mut missing, mut others) = (List::default(), List::default());
-        for error in &self.0 {
+        // An object fails because one that it refers to has failed, and was removed.
+        let is_consequence = |error: &Error| matches!(error.kind(), ErrorKind::DependencyRemoved { .. });
+        let has_cause = !self.0.iter().all(is_consequence);
+        for error in self.0.iter().filter(|error| !(has_cause && is_consequence(error))) {
             match error.kind() {
                 ErrorKind::SymbolsNotFound { symbols, needed_by, failed, .. } => {
                     // A symbol that an object defines is missing only because that object failed.

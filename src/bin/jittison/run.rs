@@ -24,7 +24,7 @@ use crate::add::{add_input, add_members, open_archive};
 use crate::archives::{Requirements, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
-use crate::link::{Failures, Object, Supplier, pull};
+use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
 use crate::output::{FAILED, message_of, print_error};
@@ -40,7 +40,8 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     let inputs = gather(args, matches)?;
 
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
-    let jit = if args.no_exec { offline_session(args)? } else { session(args, threads)? };
+    let unreceived = Unreceived::default();
+    let jit = if args.no_exec { offline_session(args)? } else { session(args, threads, &unreceived)? };
     let totals = Arc::new(LinkTotals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
         jit.layer().add_plugin(Arc::new(LinkTotalsPlugin(totals.clone())));
@@ -81,6 +82,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
         jit.session().dismiss_workers();
         other_threads();
     }
+    failures.add(unreceived.take());
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
     report.end_stage("link");
     report.entry = args.entry.clone();
@@ -103,7 +105,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 }
 
 /// Creates a session that also searches the libraries that C and C++ programs use by default.
-fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
+fn session(args: &RunArgs, threads: usize, unreceived: &Unreceived) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
     let default: &[&str] = if args.nodefaultlibs { &[] } else { &DEFAULT_LIBRARIES };
@@ -112,7 +114,9 @@ fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
-    builder.worker_threads(threads).build().map_err(message_of)
+    let unreceived = unreceived.clone();
+    let reporter = Arc::new(move |error| unreceived.push(error));
+    builder.error_reporter(reporter).worker_threads(threads).build().map_err(message_of)
 }
 
 /// All processors for inputs of a megabyte or more, else none: for less, starting and ending the threads takes longer than

@@ -117,7 +117,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// Makes the edges of some relocations of a block.
-    #[inline]
+    #[inline(always)] // into `edges`, which runs for each section
     fn add_edges(
         &mut self,
         relocations: &[Rela],
@@ -134,7 +134,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// Gives a block the edges from `first` on.
-    #[inline]
+    #[inline(always)]
     fn set_edges(&mut self, block: BlockId, first: usize, referrer: ReferrerBit) {
         let end = self.graph.edges.len() as u32;
         let target = &mut self.graph.blocks[block.index()];
@@ -191,6 +191,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// Checks that a block may get relocations from this section, and returns the block's size in bytes.
+    #[inline(always)]
     fn check_relocatable(&self, block: BlockId, is_empty: bool) -> Result<u64, Error> {
         let (object, name) = (self.object, || self.block_name(block));
         let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
