@@ -1,11 +1,11 @@
 //! Model: emission of code that refers to another tracker's code races with removal of either tracker.
 //!
-//! Runs `src/session/pins/dependants.rs`, `src/session/pins/pin_table.rs`, `src/session/materialize/emission.rs` and
-//! `src/session/core/waiting.rs`. An emission is refused, or its dependencies stay until the emitted code is removed. A
+//! Runs `src/session/pins/dependants.rs`, `src/session/pins/pin_table.rs`, `src/session/pins/witnesses.rs`,
+//! `src/session/pins/claim_search.rs`, `src/session/materialize/emission.rs` and `src/session/core/waiting.rs`. An emission is refused, or its dependencies stay until the emitted code is removed. A
 //! ring is freed once, whichever threads remove its members.
 //!
 //! Seeded bugs: `dependant_pinned_after_the_gate_was_left`, `pinned_while_a_ring_is_claimed`, `removed_tracker_shared`,
-//! `shared_pin_left_unsaid`, `dependants_asked_for_under_an_earlier_lock`.
+//! `shared_pin_left_unsaid`, `question_of_a_search_left_unasked`, `dependants_asked_for_under_an_earlier_lock`.
 
 #![cfg(loom)]
 

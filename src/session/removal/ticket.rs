@@ -106,7 +106,7 @@ impl Removal {
             handles => obstacles.push(format!("{handles} owned handles")),
         }
         let session = &self.core.dylib().session;
-        let mut dependants = session.pins.lock().dependents(&self.core);
+        let mut dependants = session.pins.dependents(&self.core);
         newest_first(&mut dependants);
         let name =
             |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib().name);
