@@ -31,7 +31,7 @@ pub(crate) struct PinGraph<T> {
     pub(super) witnesses: Mutex<Witnesses<T>>,
     /// How many edges and links the questions about free trackers have looked at.
     #[cfg(test)]
-    pub(crate) steps: std::sync::atomic::AtomicU64,
+    pub(crate) steps: crate::sync::HintUsize,
 }
 
 /// A table in cache lines of its own.
@@ -62,7 +62,7 @@ impl<T: Pinned> PinGraph<T> {
             tables: std::array::from_fn(table),
             witnesses: Mutex::ranked(Rank::Witnesses, Witnesses::new()),
             #[cfg(test)]
-            steps: std::sync::atomic::AtomicU64::new(0),
+            steps: crate::sync::HintUsize::new(0),
         }
     }
 
@@ -227,7 +227,7 @@ impl<T: Pinned> PinGraph<T> {
     #[inline(always)]
     pub(super) fn count_step(&self) {
         #[cfg(test)]
-        self.steps.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.steps.fetch_add(1, crate::sync::Ordering::Relaxed);
     }
 }
 
@@ -238,10 +238,9 @@ pub(crate) fn newest_first<T: Pinned>(batch: &mut [Arc<T>]) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use crate::base::sized;
     use crate::session::{ExecutionSession, Pin, ResourceTracker};
+    use crate::sync::Ordering;
 
     /// Trackers of one dylib, by creation.
     struct Shape {

@@ -381,7 +381,8 @@ impl<T: Pinned> PinTable<T> {
 
     /// Whether `from`, a tracker of this table, pins `to`.
     pub(crate) fn has_edge_between(&self, from: &T, to: &T) -> bool {
-        from.state().node().zip(self.node_of(to)).is_some_and(|(from, to)| self.has_edge(from, to))
+        let from = from.state().node().and_then(|from| self.nodes.at(from));
+        from.zip(self.node_of(to)).is_some_and(|(from, to)| from.depends_on.contains(to))
     }
 
     /// The number of trackers of this table that pin `core`.
