@@ -136,8 +136,12 @@ impl<T: Pinned> PinGraph<T> {
         if core.state().has_dependants() {
             core.state().remote_tables().for_each(|table| self.in_pieces(table, |table| table.remove_remote(core)));
         }
-        if core.state().has_witness_node() {
-            self.witnesses.lock().remove(core);
+        while core.state().has_witness_node() {
+            let mut witnesses = self.witnesses.lock();
+            if witnesses.remove(core) {
+                break;
+            }
+            witnesses.unlock_fair();
         }
         released
     }

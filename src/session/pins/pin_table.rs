@@ -372,6 +372,11 @@ impl<T: Pinned> PinTable<T> {
         others.filter_map(|other| Some((other, self.nodes.at(other)?.core.clone()))).collect()
     }
 
+    /// The number of trackers that `core`, a tracker of this table, pins.
+    pub(crate) fn dependency_count(&self, core: &T) -> usize {
+        core.state().node().and_then(|node| self.nodes.at(node)).map_or(0, |node| node.depends_on.len())
+    }
+
     /// Calls `visit` with each tracker that `core`, a tracker of this table, pins.
     pub(crate) fn for_each_dependency(&self, core: &T, visit: impl FnMut(&Arc<T>)) {
         let node = core.state().node().and_then(|node| self.nodes.at(node));

@@ -67,10 +67,17 @@ impl<T: Pinned> PinGraph<T> {
         let mut number = 0;
         for of_dylib in batch.chunk_by(|a, b| a.dylib_serial() == b.dylib_serial()) {
             for piece in of_dylib.chunks(PIECE) {
-                let table = self.table_of(piece[0].dylib_serial());
+                let mut table = self.table_of(piece[0].dylib_serial());
                 let mut goes_on = true;
                 for core in piece {
-                    table.for_each_dependency(core, |to| goes_on = goes_on && visit(number, core, to));
+                    let mut visit = |to: &Arc<T>| goes_on = goes_on && visit(number, core, to);
+                    if table.dependency_count(core) <= PIECE {
+                        table.for_each_dependency(core, &mut visit);
+                    } else {
+                        drop(table);
+                        self.dependencies(core).iter().for_each(&mut visit);
+                        table = self.table_of(core.dylib_serial());
+                    }
                     number += 1;
                 }
                 table.unlock_fair();

@@ -27,6 +27,7 @@
 //! long. A search frees, and it reads the edges.
 
 use crate::session::pins::pin_nodes::{PinNode, PinNodes};
+use crate::session::pins::pin_table::PIECE;
 use crate::session::pins::pinned::Pinned;
 use crate::sync::Arc;
 
@@ -156,13 +157,25 @@ impl<T: Pinned> Witnesses<T> {
         self.open(core);
     }
 
-    /// `core` has released its edges.
-    pub(super) fn remove(&mut self, core: &T) {
-        if let Some(node) = self.node_of(core) {
+    /// `core` has released its edges. Up to [`PIECE`] trackers lose it as their witness; they are about to be asked about, or are
+    /// roots. Returns whether these are all. So a node keeps no tracker in memory that is reclaimed.
+    pub(super) fn remove(&mut self, core: &T) -> bool {
+        for _ in 0..PIECE {
+            let Some(node) = self.node_of(core) else { return true };
             self.close(node);
             self.detach(node);
-            self.remove_unused(node);
+            let Some(mut child) = self.nodes[node].first_child else {
+                self.remove_unused(node);
+                return true;
+            };
+            // The children of a merged tracker's node are those of the destination.
+            while let (true, Some(below)) = (self.is_merged(child), self.nodes[child].first_child) {
+                child = below;
+            }
+            self.detach(child);
+            self.remove_unused(child);
         }
+        self.node_of(core).is_none()
     }
 
     /// `source` was merged into `destination`, which is live: what the one held is now held by the other.
