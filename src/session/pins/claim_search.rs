@@ -395,9 +395,10 @@ impl<'a, T: Pinned> ClaimSearch<'a, T> {
         let mut witnesses = self.graph.witnesses.lock();
         let position = witnesses.searches.iter().position(|search| search.number == self.number);
         let handed_over = position.map(|position| witnesses.searches.swap_remove(position).questions);
-        // Seeded bug: nobody asks again about trackers that another thread has asked about during the search.
-        if !seeded_bug!("question_of_a_search_left_unasked") {
-            self.questions.extend(handed_over.into_iter().flatten());
+        self.questions.extend(handed_over.into_iter().flatten());
+        // Seeded bug: nobody asks about trackers whose holder, or whose own pin, has gone during the search.
+        if seeded_bug!("questions_of_a_search_left_unasked") {
+            self.questions.clear();
         }
     }
 

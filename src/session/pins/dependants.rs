@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::session::pins::pin_table::{PIECE, PinTable, Released, TABLES};
 use crate::session::pins::pinned::{Defunct, Pinned};
-use crate::session::pins::witnesses::{SearchPhase, Witnesses};
+use crate::session::pins::witnesses::Witnesses;
 use crate::session::types::symbol::SymbolId;
 use crate::sync::{Arc, Mutex, MutexGuard, Rank, seeded_bug};
 
@@ -112,17 +112,16 @@ impl<T: Pinned> PinGraph<T> {
         }
         // A search claims the trackers that it has visited one by one. No pin may be added in between.
         if seeded_bug!("pinned_while_a_ring_is_claimed") {
-            return core.pin_unless_reclaimed();
+            return core.pin_unless_reclaimed().map(drop);
         }
         let mut witnesses = self.witnesses.lock();
         let core = core.current();
-        let (_, search) = core.state().pin_state();
-        let mut search = witnesses.search_mut(search);
-        if search.as_ref().is_some_and(|search| search.phase == SearchPhase::Claiming) {
+        if witnesses.is_being_claimed(&core) {
             return Err(Defunct);
         }
-        core.pin_unless_reclaimed()?;
-        if let Some(search) = &mut search {
+        // A search may visit the tracker until it is pinned. It does not begin to claim meanwhile.
+        let search = core.pin_unless_reclaimed()?;
+        if let Some(search) = witnesses.search_mut(search) {
             search.pinned = Some(core);
         }
         Ok(())

@@ -131,11 +131,12 @@ pub(crate) trait Pinned: Sized {
     /// the lock of the witness forest ([`PinGraph::pin_until_reclaimed`]).
     ///
     /// [`PinGraph::pin_until_reclaimed`]: crate::session::pins::dependants::PinGraph::pin_until_reclaimed
-    fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<(), Defunct> {
+    /// Returns the number of the search that has visited the tracker, or zero.
+    fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<u32, Defunct> {
         with_current(self, |_, mut state| match state.status {
             Status::Live | Status::Removing(RemovalStage::Guarded | RemovalStage::Retired, _) => {
                 state.handle_pins.add_one();
-                Ok(())
+                Ok(state.search)
             }
             _ => Err(Defunct),
         })
