@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Arc`] | loom's `Arc` cannot hold a trait object. The drop of a last handle takes a lock first, so loom still sees every interleaving that matters. |
 //! | [`plain_thread_local`] | buffers that no other thread sees |
-//! | [`GuardedU32`] | data of a lock, and loom sees the lock |
+//! | [`GuardedU32`], [`GuardedU8`] | data of a lock, and loom sees the lock |
 //! | [`HintUsize`] | a hint, on which no result depends |
 //! | [`StaticMutex`], [`StaticPtr`], [`MappedU64`] | a static cannot hold a loom type, and mapped memory cannot be one. They number dylibs, which needs no exploration, and guard the exit hooks, the call targets, the list of windows and the frame table, which no model runs. |
 //!
@@ -30,6 +30,8 @@ pub(crate) use std::sync::{Arc, Weak};
 
 /// A static that is written once. Loom does not see it.
 pub(crate) use std::sync::OnceLock as StaticCell;
+/// The same, of one byte.
+pub(crate) use std::sync::atomic::AtomicU8 as GuardedU8;
 /// A word that a lock elsewhere guards. It is read and written only under that lock, so every access is relaxed.
 pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
 /// A hint: no result may depend on its value.
@@ -176,6 +178,8 @@ pub(crate) use per_process;
 pub(crate) enum Rank {
     Waiting,
     Dylib,
+    /// The witness forest of the pin graph.
+    Witnesses,
     Pins,
     /// The state of a tracker. A thread may hold two: the source and the destination of a transfer.
     Gate,
@@ -280,12 +284,6 @@ mod imp {
             MutexGuard { inner: self.inner.lock(), _rank: rank }
         }
 
-        /// Locks a further mutex of the highest rank that the thread holds. The caller prevents a deadlock by an order of its
-        /// own.
-        pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
-            MutexGuard { inner: self.inner.lock(), _rank: self.hold_same_rank() }
-        }
-
         /// Returns the value without locking, since `&mut self` excludes other threads.
         pub(crate) fn get_mut(&mut self) -> &mut T {
             self.inner.get_mut()
@@ -302,21 +300,18 @@ mod imp {
             HeldRank::push(self.rank)
         }
 
-        #[cfg(debug_assertions)]
-        fn hold_same_rank(&self) -> HeldRank {
-            HeldRank::push_same(self.rank)
-        }
-
         #[cfg(not(debug_assertions))]
         #[inline(always)]
         fn hold_rank(&self) -> HeldRank {
             HeldRank {}
         }
+    }
 
-        #[cfg(not(debug_assertions))]
-        #[inline(always)]
-        fn hold_same_rank(&self) -> HeldRank {
-            HeldRank {}
+    impl<T> MutexGuard<'_, T> {
+        /// Unlocks, and hands the mutex to the thread that has waited longest, if one waits. For work in pieces: without it, the
+        /// same thread mostly locks again first.
+        pub(crate) fn unlock_fair(self) {
+            parking_lot::MutexGuard::unlock_fair(self.inner);
         }
     }
 
@@ -411,24 +406,6 @@ mod imp {
                     );
                 }
             });
-            HeldRank::push_unchecked(rank)
-        }
-
-        #[cfg(debug_assertions)]
-        fn push_same(rank: Rank) -> HeldRank {
-            let _ = HELD_RANKS.try_with(|held| {
-                let held = held.borrow();
-                let is_same = held.iter().max() == Some(&rank);
-                assert!(
-                    is_same,
-                    "lock order violated: this thread takes a further lock of rank {rank:?} while it holds {held:?}"
-                );
-            });
-            HeldRank::push_unchecked(rank)
-        }
-
-        #[cfg(debug_assertions)]
-        fn push_unchecked(rank: Rank) -> HeldRank {
             let _ = HELD_RANKS.try_with(|held| held.borrow_mut().push(rank));
             HeldRank { rank }
         }
@@ -503,11 +480,10 @@ mod imp {
 
         #[test]
         #[should_panic(expected = "lock order violated")]
-        fn a_further_lock_of_a_rank_needs_lock_same_rank() {
-            let tables = [(); 3].map(|()| Mutex::ranked(Rank::Pins, ()));
+        fn two_locks_of_a_rank_are_refused() {
+            let tables = [(); 2].map(|()| Mutex::ranked(Rank::Pins, ()));
             let _first = tables[0].lock();
-            let _second = tables[1].lock_same_rank();
-            let _third = tables[2].lock();
+            let _second = tables[1].lock();
         }
 
         #[test]
@@ -586,10 +562,10 @@ mod imp {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
         }
+    }
 
-        pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
-            self.lock()
-        }
+    impl<T> MutexGuard<'_, T> {
+        pub(crate) fn unlock_fair(self) {}
     }
 
     impl<T> Deref for MutexGuard<'_, T> {

@@ -54,7 +54,7 @@
 //!
 //! 1. the waiting graph (`core/waiting.rs`);
 //! 2. the state of one dylib; the states of two dylibs are never held together;
-//! 3. the pin graph (`pins/dependants.rs`): one of its tables, or all of them in their order;
+//! 3. the pin graph (`pins/dependants.rs`): the witness forest, then one of the tables;
 //! 4. the state locks of trackers, the source of a transfer before its destination;
 //! 5. a manager's own lock (ledgers);
 //! 6. one query (`core/query.rs`).

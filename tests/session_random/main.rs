@@ -1,11 +1,13 @@
 //! Random operations on entire sessions. On one thread, each step is compared with a simple model (`sequential.rs`,
-//! `model.rs`). On several threads, the final state is checked (`threads.rs`).
+//! `model.rs`). On several threads, the final state is checked (`threads.rs`). `pin_graph.rs` has few trackers and many references
+//! between them.
 //!
 //! Each run has a seed. The default seeds make a million operations in a debug build, and four million in a release build.
 //! `JITTISON_SEED=<seed>` runs that seed alone. A failure prints the seed and the command that repeats it.
 #![cfg(not(loom))]
 
 mod model;
+mod pin_graph;
 mod sequential;
 mod threads;
 mod unit;
@@ -62,6 +64,15 @@ fn a_session_on_one_thread_agrees_with_the_model() {
 fn another_session_on_one_thread_agrees_with_the_model() {
     // Other seeds, on another thread of the test harness.
     for_each_seed("another_session_on_one_thread", 30 * SCALE, |seed| sequential::run(seed + 1_000_000));
+}
+
+#[test]
+fn a_tracker_is_reclaimed_exactly_when_nothing_leads_to_it() {
+    let in_rings = std::cell::Cell::new(0);
+    for_each_seed("a_tracker_is_reclaimed_exactly", 30 * SCALE, |seed| {
+        in_rings.set(in_rings.get() + pin_graph::run(seed))
+    });
+    assert!(cfg!(miri) || in_rings.get() > 0, "the random references form rings");
 }
 
 #[test]

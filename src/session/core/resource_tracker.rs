@@ -19,7 +19,7 @@ use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::core::observer::Event;
 use crate::session::core::symbol_ref::{DependencyRef, SymbolRef};
 use crate::session::core::waiting;
-use crate::session::pins::dependants::LockedGraph;
+use crate::session::pins::dependants::PinGraph;
 use crate::session::pins::pinned::{Defunct, Pinned};
 use crate::session::pins::revocable_pins::RevocablePinId;
 use crate::session::pins::tracker_state::TrackerState;
@@ -129,19 +129,19 @@ impl ResourceTracker {
 
     /// The trackers that this tracker's code refers to. This tracker keeps them. In no particular order.
     pub fn dependencies(&self) -> Vec<ResourceTracker> {
-        self.collect_handles(|pins, core| pins.dependencies(core))
+        self.collect_handles(PinGraph::dependencies)
     }
 
     /// The trackers whose code refers to this tracker's. They keep this tracker. In no particular order.
     pub fn dependents(&self) -> Vec<ResourceTracker> {
-        self.collect_handles(|pins, core| pins.dependents(core))
+        self.collect_handles(PinGraph::dependents)
     }
 
     fn collect_handles(
         &self,
-        neighbours: impl FnOnce(&LockedGraph<'_, TrackerCore>, &TrackerCore) -> Vec<Arc<TrackerCore>>,
+        neighbours: impl FnOnce(&PinGraph<TrackerCore>, &TrackerCore) -> Vec<Arc<TrackerCore>>,
     ) -> Vec<ResourceTracker> {
-        let cores = neighbours(&self.core.dylib().session.pins.lock(), &self.core.current());
+        let cores = neighbours(&self.core.dylib().session.pins, &self.core.current());
         cores.into_iter().map(ResourceTracker::from_core).collect()
     }
 }

@@ -1,10 +1,11 @@
 //! [`AdjacencySet`]: the nodes at the other ends of one node's edges.
 //!
-//! Most sets have one node, and an `AdjacencySet` stores that one inline. A larger set is a sparse bit set on the heap.
+//! Most sets have one node, and an `AdjacencySet` stores that one inline. A larger set is a sparse bit set on the heap. It is
+//! ordered, so that a reader can read it in pieces ([`nodes_after`](AdjacencySet::nodes_after)), and it never grows in one long
+//! step.
 
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
-use crate::base::shrunk_capacity;
 use crate::session::pins::pin_nodes::PinNode;
 
 #[derive(Default)]
@@ -19,7 +20,7 @@ pub(crate) enum AdjacencySet {
 /// A sparse bit set: one map entry for each 64 node numbers.
 #[derive(Default)]
 pub(crate) struct Many {
-    words: FxHashMap<u32, u64>,
+    words: BTreeMap<u32, u64>,
     count: usize,
 }
 
@@ -43,14 +44,13 @@ impl Many {
         *word &= !bit;
         if *word == 0 {
             self.words.remove(&number);
-            if let Some(smaller) = shrunk_capacity(self.words.len(), self.words.capacity()) {
-                self.words.shrink_to(smaller);
-            }
         }
     }
 
-    fn nodes(&self) -> impl Iterator<Item = PinNode> {
-        self.words.iter().flat_map(|(number, word)| PinNode::of_word(*number, *word))
+    fn nodes_after(&self, last: Option<PinNode>) -> impl Iterator<Item = PinNode> {
+        let first_word = last.map_or(0, |last| last.word().0);
+        let nodes = self.words.range(first_word..).flat_map(|(number, word)| PinNode::of_word(*number, *word));
+        nodes.filter(move |node| last.is_none_or(|last| node.is_after(last)))
     }
 }
 
@@ -98,10 +98,18 @@ impl AdjacencySet {
 
     #[inline]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
+        self.nodes_after(None)
+    }
+
+    /// The nodes after `last`, in the order of their numbers.
+    #[inline]
+    pub(crate) fn nodes_after(&self, last: Option<PinNode>) -> impl Iterator<Item = PinNode> {
         match self {
             AdjacencySet::None => NodeIter::One(None),
-            AdjacencySet::One(one) => NodeIter::One(Some(*one)),
-            AdjacencySet::Many(many) => NodeIter::Many(Box::new(many.nodes())),
+            AdjacencySet::One(one) => {
+                NodeIter::One(Some(*one).filter(|one| last.is_none_or(|last| one.is_after(last))))
+            }
+            AdjacencySet::Many(many) => NodeIter::Many(Box::new(many.nodes_after(last))),
         }
     }
 }
@@ -141,6 +149,8 @@ mod tests {
             edges.add(*node);
             edges.add(*node);
             assert_eq!((edges.nodes().count(), edges.len()), (number + 1, number + 1));
+            let in_pieces = std::iter::successors(edges.nodes().next(), |last| edges.nodes_after(Some(*last)).next());
+            assert!(in_pieces.eq(edges.nodes()));
         }
         assert!(all.iter().all(|node| edges.contains(*node)));
         for (number, node) in all.iter().enumerate() {

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | the state of a tracker, and its pin counts | `tracker_state.rs`, `tracker_flags.rs`, `pinned.rs` |
 //! | the pin graph: whose code refers to whose | `dependants.rs`, `pin_table.rs`, `pin_nodes.rs`, `adjacency_set.rs` |
+//! | what holds a retired tracker, and what is free | `witnesses.rs`, `claim_search.rs` |
+//! | the order of a batch | `unload_order.rs` |
 //! | the reasons of revocable pins | `revocable_pins.rs` |
 //! | guards and calls that threads have entered | `guards.rs`, `guard.rs`, `calls.rs` |
 //!
@@ -13,6 +15,7 @@
 
 pub(in crate::session) mod adjacency_set;
 pub(in crate::session) mod calls;
+pub(in crate::session) mod claim_search;
 pub(in crate::session) mod dependants;
 pub(in crate::session) mod guard;
 pub(in crate::session) mod guards;
@@ -22,3 +25,5 @@ pub(in crate::session) mod pinned;
 pub(in crate::session) mod revocable_pins;
 pub(in crate::session) mod tracker_flags;
 pub(in crate::session) mod tracker_state;
+pub(in crate::session) mod unload_order;
+pub(in crate::session) mod witnesses;

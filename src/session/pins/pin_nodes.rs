@@ -1,5 +1,5 @@
-//! [`PinNodes`]: the nodes of one table of the pin graph, by number. [`PinNode`] is such a number, and [`NodeCell`] stores the
-//! number of a tracker's own node.
+//! [`PinNodes`]: the nodes of one table of the pin graph, or of the witness forest, by number. [`PinNode`] is such a number, and
+//! [`NodeCell`] stores the number of a tracker's own node.
 
 use std::ops::{Index, IndexMut};
 
@@ -15,6 +15,11 @@ slotmap::new_key_type! {
 pub(crate) struct PinNode(SlotNumber<NodeKey>);
 
 impl PinNode {
+    /// Whether the number of this node is higher.
+    pub(crate) fn is_after(self, other: PinNode) -> bool {
+        self.0.number() > other.0.number()
+    }
+
     /// For a bit set of nodes: the index of the word that has a bit for this node, and the bit.
     pub(crate) fn word(self) -> (u32, u64) {
         (self.0.number() / u64::BITS, 1 << (self.0.number() % u64::BITS))
@@ -27,7 +32,7 @@ impl PinNode {
     }
 }
 
-/// The number of a tracker's own node, or none. The lock of the node's table guards it. Two kinds of reader may read it without
+/// The number of a tracker's own node, or none. The lock of the node's table (of the forest) guards it. Two kinds of reader may read it without
 /// that lock: those that know that the tracker is not live, since such a tracker gets no node, and those that need only a hint.
 #[derive(Default)]
 pub(crate) struct NodeCell(GuardedU32);
@@ -67,6 +72,11 @@ impl<N> PinNodes<N> {
     /// Prefetches a node.
     pub(crate) fn prefetch(&self, node: PinNode) {
         self.0.prefetch(node.0);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn at(&self, node: PinNode) -> Option<&N> {

@@ -54,7 +54,7 @@ struct RemoteNode {
 pub(crate) type DefinitionId = (u64, SymbolId);
 
 struct TrackerNode<T> {
-    /// Never a merged tracker.
+    /// A merged tracker only until its transfer has moved the edges of this table.
     core: Arc<T>,
     /// The trackers that pin this one.
     dependants: AdjacencySet,
@@ -173,7 +173,7 @@ impl<T: Pinned> PinTable<T> {
 
     /// Pins `to` under its lock, unless the edge exists. `None` if there is no edge and none may be added.
     fn edge_under_lock(&mut self, from: PinNode, is_from_live: bool, to: &Arc<T>) -> Option<EdgeAdded> {
-        to.pin_dependant(|to, own_node, is_live| {
+        to.pin_dependant(self.number, |to, own_node, is_live| {
             let is_remote = self.is_remote(to);
             let existing = if is_remote { self.remote_of(to) } else { own_node };
             match existing {
@@ -215,7 +215,7 @@ impl<T: Pinned> PinTable<T> {
         if !self.is_remote(&self.nodes[to].core) {
             // This edge is inside the merged tracker, or the tracker has such an edge already: one pin is superfluous. The
             // other end is live, or `destination` still pins it. So nothing can be reclaimed here.
-            let next_step = self.nodes[to].core.state().unpin_dependant();
+            let next_step = self.nodes[to].core.unpin_dependant();
             debug_assert_ne!(next_step, AfterUnpin::Reclaim);
         }
     }
@@ -234,15 +234,23 @@ impl<T: Pinned> PinTable<T> {
             }
         }
         // `destination` got the pins of both remote nodes, and needs one.
-        let next_step = destination.state().unpin_dependant();
+        let next_step = destination.unpin_dependant();
         debug_assert_eq!(next_step, AfterUnpin::Nothing, "the destination is live: its dylib is locked");
     }
 
-    /// A tracker of another table was reclaimed while trackers of this one refer to it. Removes its remote node.
-    pub(crate) fn remove_remote(&mut self, core: &T) {
-        if let Some(remote) = self.remove_remote_entry(core) {
-            self.remove_node(remote);
+    /// A tracker of another table was reclaimed while trackers of this one refer to it. Removes up to [`PIECE`] edges to its remote
+    /// node, and the node with the last one. Returns whether the node is gone.
+    pub(crate) fn remove_remote(&mut self, core: &T) -> bool {
+        let Some(remote) = self.remote_of(core) else { return true };
+        for from in self.first_nodes(remote, |node| &node.dependants) {
+            self.disconnect(from, remote);
         }
+        let is_last = self.nodes[remote].dependants.is_empty();
+        if is_last {
+            self.remove_remote_entry(core);
+            self.nodes.remove(remote);
+        }
+        is_last
     }
 
     /// Removes the entry of a remote node and its cached definitions. The node itself stays.
@@ -278,13 +286,12 @@ impl<T: Pinned> PinTable<T> {
         self.nodes.prefetch(node);
     }
 
-    /// `core`, a tracker of this table, was reclaimed. Drops the pins that it holds.
-    pub(crate) fn release(&mut self, core: &T) -> Released<T> {
-        let mut released = Released::default();
-        let Some(node) = core.state().take_node() else { return released };
-        let Some(gone) = self.nodes.remove(node) else { return released };
-        for to in gone.depends_on.nodes() {
-            self.nodes[to].dependants.remove(node);
+    /// `core`, a tracker of this table, was reclaimed. Drops up to [`PIECE`] of the pins that it holds, and removes the node after
+    /// the last one. Returns whether the node is gone.
+    pub(crate) fn release(&mut self, core: &T, released: &mut Released<T>) -> bool {
+        let Some(node) = core.state().node() else { return true };
+        for to in self.first_nodes(node, |node| &node.depends_on) {
+            self.disconnect(node, to);
             match self.after_edge_removed(to) {
                 AfterUnpin::Nothing => {}
                 AfterUnpin::Reclaim => released.freed.push(self.nodes[to].core.clone()),
@@ -293,19 +300,37 @@ impl<T: Pinned> PinTable<T> {
             self.remove_if_isolated(to);
         }
         // The other trackers of a cycle are reclaimed after this one, and must not look for its node.
-        for from in gone.dependants.nodes() {
-            if let Some(dependant) = self.nodes.at_mut(from) {
-                dependant.depends_on.remove(node);
-            }
+        for from in self.first_nodes(node, |node| &node.dependants) {
+            self.disconnect(from, node);
         }
-        released
+        let Some(TrackerNode { dependants, depends_on, .. }) = self.nodes.at(node) else { return true };
+        let is_last = dependants.is_empty() && depends_on.is_empty();
+        if is_last {
+            core.state().take_node();
+            self.nodes.remove(node);
+        }
+        is_last
+    }
+
+    /// The first [`PIECE`] nodes at the other ends of a node's edges.
+    fn first_nodes(&self, node: PinNode, edges: fn(&TrackerNode<T>) -> &AdjacencySet) -> SmallVec<[PinNode; 4]> {
+        self.nodes.at(node).into_iter().flat_map(|node| edges(node).nodes()).take(PIECE).collect()
+    }
+
+    fn disconnect(&mut self, from: PinNode, to: PinNode) {
+        if let Some(from) = self.nodes.at_mut(from) {
+            from.depends_on.remove(to);
+        }
+        if let Some(to) = self.nodes.at_mut(to) {
+            to.dependants.remove(from);
+        }
     }
 
     /// An edge to `node` was removed. Returns what the caller must do with the tracker of the node.
     fn after_edge_removed(&self, node: PinNode) -> AfterUnpin {
         let TrackerNode { core, dependants, .. } = &self.nodes[node];
         if dependants.is_empty() || !self.is_remote(core) {
-            return core.state().unpin_dependant();
+            return core.unpin_dependant();
         }
         // Seeded bug: nobody asks again about a cycle that only this edge held.
         if seeded_bug!("shared_pin_left_unsaid") {
@@ -315,24 +340,54 @@ impl<T: Pinned> PinTable<T> {
         }
     }
 
-    /// The trackers that `core` pins. `core` is a tracker of this table.
-    pub(crate) fn dependencies(&self, core: &T) -> impl Iterator<Item = &Arc<T>> {
-        self.others(core.state().node(), |node| &node.depends_on)
+    /// Up to [`PIECE`] trackers that `core`, a tracker of this table, pins, with their nodes: those after the node `last`.
+    pub(crate) fn dependencies_after(&self, core: &T, last: Option<PinNode>) -> Neighbours<T> {
+        self.others_after(core.state().node(), last, |node| &node.depends_on)
     }
 
-    /// The trackers of this table that pin `core`. `core` may be of any table.
-    pub(crate) fn dependents(&self, core: &T) -> impl Iterator<Item = &Arc<T>> {
-        self.others(self.node_of(core), |node| &node.dependants)
+    /// Up to [`PIECE`] trackers of this table that pin `core`, with their nodes: those after the node `last`. `core` may be of
+    /// any table.
+    pub(crate) fn dependants_after(&self, core: &T, last: Option<PinNode>) -> Neighbours<T> {
+        self.others_after(self.node_of(core), last, |node| &node.dependants)
     }
 
-    fn others(
+    /// Adds the first trackers of this table that pin `core`, until `found` has `count`. Returns whether these are all.
+    pub(crate) fn first_dependants(&self, core: &T, count: usize, found: &mut SmallVec<[Arc<T>; 4]>) -> bool {
+        let node = self.node_of(core).and_then(|node| self.nodes.at(node));
+        let mut others = node.into_iter().flat_map(|node| node.dependants.nodes());
+        let missing = count - found.len();
+        let cores = others.by_ref().filter_map(|other| self.nodes.at(other)).map(|node| node.core.clone());
+        found.extend(cores.take(missing));
+        found.len() < count || others.next().is_none()
+    }
+
+    fn others_after(
         &self,
         node: Option<PinNode>,
+        last: Option<PinNode>,
         edges: fn(&TrackerNode<T>) -> &AdjacencySet,
-    ) -> impl Iterator<Item = &Arc<T>> {
+    ) -> Neighbours<T> {
         let node = node.and_then(|node| self.nodes.at(node));
-        let others = node.into_iter().flat_map(move |node| edges(node).nodes());
-        others.filter_map(|other| self.nodes.at(other)).map(|node| &node.core)
+        let others = node.into_iter().flat_map(move |node| edges(node).nodes_after(last)).take(PIECE);
+        others.filter_map(|other| Some((other, self.nodes.at(other)?.core.clone()))).collect()
+    }
+
+    /// The number of trackers that `core`, a tracker of this table, pins.
+    pub(crate) fn dependency_count(&self, core: &T) -> usize {
+        core.state().node().and_then(|node| self.nodes.at(node)).map_or(0, |node| node.depends_on.len())
+    }
+
+    /// Calls `visit` with each tracker that `core`, a tracker of this table, pins.
+    pub(crate) fn for_each_dependency(&self, core: &T, visit: impl FnMut(&Arc<T>)) {
+        let node = core.state().node().and_then(|node| self.nodes.at(node));
+        let others = node.into_iter().flat_map(|node| node.depends_on.nodes());
+        others.filter_map(|other| self.nodes.at(other)).map(|node| &node.core).for_each(visit);
+    }
+
+    /// Whether `from`, a tracker of this table, pins `to`.
+    pub(crate) fn has_edge_between(&self, from: &T, to: &T) -> bool {
+        let from = from.state().node().and_then(|from| self.nodes.at(from));
+        from.zip(self.node_of(to)).is_some_and(|(from, to)| from.depends_on.contains(to))
     }
 
     /// The number of trackers of this table that pin `core`.
@@ -389,6 +444,12 @@ fn is_shareable<T: Pinned>(core: &T) -> bool {
     // Seeded bug: a removed tracker gets dependants that the thread that claims it does not see.
     seeded_bug!("removed_tracker_shared") || core.state().is_live()
 }
+
+/// How many edges an operation reads or removes under one lock.
+pub(crate) const PIECE: usize = 64;
+
+/// Trackers at the other ends of a tracker's edges, with their nodes.
+pub(crate) type Neighbours<T> = SmallVec<[(PinNode, Arc<T>); 4]>;
 
 /// The number of tables. More of them mean fewer dylibs that share one. Loom explores every order of locks, so it gets two.
 pub(crate) const TABLES: usize = if cfg!(loom) { 2 } else { 8 };

@@ -32,9 +32,10 @@ pub(crate) trait Pinned: Sized {
     }
 
     /// For the pin graph: adds a dependant's pin to the current tracker, unless `choose` returns an existing edge or `None`.
-    /// `choose` gets the tracker, its own node, and whether it is live.
+    /// `choose` gets the tracker, its own node, and whether it is live. `table` is the number of the dependant's table.
     fn pin_dependant(
         self: &Arc<Self>,
+        table: usize,
         choose: impl FnOnce(&Arc<Self>, Option<PinNode>, bool) -> Option<EdgeAdded>,
     ) -> Option<EdgeAdded> {
         with_current(self, |core, mut state| {
@@ -49,10 +50,20 @@ pub(crate) trait Pinned: Sized {
                 core.state().flags.set(TrackerFlag::InGraph);
                 core.state().flags.set(TrackerFlag::HadDependants);
             }
-            if let EdgeAdded::Local(node) = edge {
-                core.state().node.set(node);
+            match edge {
+                EdgeAdded::Local(node) => core.state().node.set(node),
+                EdgeAdded::FirstRemote(_) => core.state().add_remote_table(table),
+                _ => {}
             }
             Some(edge)
+        })
+    }
+
+    /// For the pin graph: removes a dependant's pin from the current tracker. Returns what the caller must do.
+    fn unpin_dependant(self: &Arc<Self>) -> AfterUnpin {
+        with_current(self, |_, mut state| {
+            state.dependant_pins = state.dependant_pins.saturating_sub(1);
+            state.after_unpin(false)
         })
     }
 
@@ -117,14 +128,15 @@ pub(crate) trait Pinned: Sized {
     }
 
     /// Like [`pin_handle`](Self::pin_handle), but also pins a retired tracker that is not being reclaimed yet. The caller holds
-    /// the lock of the tracker's table of the pin graph ([`PinGraph::pin_until_reclaimed`]).
+    /// the lock of the witness forest ([`PinGraph::pin_until_reclaimed`]).
     ///
     /// [`PinGraph::pin_until_reclaimed`]: crate::session::pins::dependants::PinGraph::pin_until_reclaimed
-    fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<(), Defunct> {
+    /// Returns the number of the search that has visited the tracker, or zero.
+    fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<u32, Defunct> {
         with_current(self, |_, mut state| match state.status {
             Status::Live | Status::Removing(RemovalStage::Guarded | RemovalStage::Retired, _) => {
                 state.handle_pins.add_one();
-                Ok(())
+                Ok(state.search)
             }
             _ => Err(Defunct),
         })

@@ -16,7 +16,7 @@
 //!
 //! Some handle pins are *revocable*: they have a reason, and their makers release them on request. When only revocable pins
 //! are left of a retired tracker's handle pins, the session asks the makers (`reclaim.rs`). A retired tracker may get new
-//! pins until it is being reclaimed (`pin_until_reclaimed`). This needs the lock of its pin table, so that no cycle is
+//! pins until it is being reclaimed (`pin_until_reclaimed`). This needs the lock of the witness forest, so that no cycle is
 //! claimed meanwhile.
 //!
 //! `with_resource_key` and `retire` take the lock of this state, so one of them sees what the other did. This decides the race
@@ -28,7 +28,7 @@ use std::time::Instant;
 use crate::error::{Error, Result as ManagersResult};
 use crate::session::pins::pin_nodes::{NodeCell, PinNode};
 use crate::session::pins::tracker_flags::{TrackerFlag, TrackerFlags};
-use crate::sync::{Arc, AtomicU32, Condvar, Mutex, Rank, seeded_bug};
+use crate::sync::{Arc, AtomicU32, Condvar, GuardedU8, Mutex, Ordering, Rank, seeded_bug};
 
 /// The state of one tracker.
 pub(crate) struct TrackerState<T> {
@@ -39,6 +39,10 @@ pub(crate) struct TrackerState<T> {
     pub(super) flags: TrackerFlags,
     /// The tracker's own node in the pin graph, if it has one. Set under the lock too: a tracker that is not live gets none.
     pub(super) node: NodeCell,
+    /// The tracker's node in the witness forest (`witnesses.rs`), if it has one.
+    pub(super) witness: NodeCell,
+    /// A bit for each pin table that has, or had, a remote node of the tracker. Set under the lock, never cleared.
+    pub(super) remote_tables: GuardedU8,
     pub(super) inner: Mutex<StateInner<T>>,
 }
 
@@ -50,6 +54,9 @@ pub(super) struct StateInner<T> {
     pub(super) revocable_pins: PinCount,
     /// Pins of trackers whose code refers into this one. The pin graph counts them. Its node numbers have 32 bits, so they fit.
     pub(super) dependant_pins: u32,
+    /// The number of the search that has visited the tracker (`claim_search.rs`), or zero. While it is set, only that search
+    /// claims the tracker.
+    pub(super) search: u32,
 }
 
 pub(super) enum Status<T> {
@@ -148,6 +155,19 @@ pub(crate) enum EdgeAdded {
     SharedRemote(PinNode),
 }
 
+/// The result of a visit by a search for free trackers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SearchVisit {
+    /// Not retired, or held by a handle pin, or claimed.
+    Held,
+    /// This search has visited the tracker before.
+    Known,
+    /// The search with this number has visited it.
+    OfAnother(u32),
+    /// The first visit. Whether revocable pins hold the tracker.
+    First { is_revocable: bool },
+}
+
 /// What holds a tracker besides its dependants; the pin graph uses it to find free cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinState {
@@ -165,6 +185,8 @@ impl<T> TrackerState<T> {
             handles: AtomicU32::new(0),
             flags: TrackerFlags::new(),
             node: NodeCell::default(),
+            witness: NodeCell::default(),
+            remote_tables: GuardedU8::new(0),
             inner: Mutex::ranked(
                 Rank::Gate,
                 StateInner {
@@ -172,6 +194,7 @@ impl<T> TrackerState<T> {
                     handle_pins: PinCount::NONE,
                     revocable_pins: PinCount::NONE,
                     dependant_pins: 0,
+                    search: 0,
                 },
             ),
         }
@@ -318,6 +341,7 @@ impl<T> TrackerState<T> {
         }
         let dependant_pins = mem::take(&mut from.dependant_pins);
         into.dependant_pins += dependant_pins;
+        source.remote_tables().for_each(|table| destination.add_remote_table(table));
         from.status = Status::Merged(into_core.clone());
         source.flags.set(TrackerFlag::Defunct);
         for inherited in [TrackerFlag::KeyGiven, TrackerFlag::InGraph, TrackerFlag::HadDependants] {
@@ -362,11 +386,20 @@ impl<T> TrackerState<T> {
         self.node.take()
     }
 
-    /// For the pin graph: removes a dependant's pin. Returns what the caller must do.
-    pub(crate) fn unpin_dependant(&self) -> AfterUnpin {
-        let mut state = self.inner.lock();
-        state.dependant_pins = state.dependant_pins.saturating_sub(1);
-        state.after_unpin(false)
+    /// Whether the witness forest has a node for the tracker. A hint without the lock of the forest.
+    pub(crate) fn has_witness_node(&self) -> bool {
+        self.witness.get().is_some()
+    }
+
+    /// The caller holds the lock of this state.
+    pub(super) fn add_remote_table(&self, table: usize) {
+        self.remote_tables.store(self.remote_tables.load(Ordering::Relaxed) | 1 << table, Ordering::Relaxed);
+    }
+
+    /// The numbers of the pin tables that may have a remote node of the tracker. A tracker that is not live gets no further one.
+    pub(crate) fn remote_tables(&self) -> impl Iterator<Item = usize> + use<T> {
+        let mask = self.remote_tables.load(Ordering::Relaxed);
+        (0..8).filter(move |table| mask & 1 << table != 0)
     }
 
     /// For the pin graph: an edge that shares a pin with other edges was removed. Returns what the caller must do.
@@ -374,17 +407,31 @@ impl<T> TrackerState<T> {
         if self.is_live() { AfterUnpin::Nothing } else { self.inner.lock().after_unpin(false) }
     }
 
-    /// For the pin graph: what holds the tracker besides its dependants.
-    pub(crate) fn pin_state(&self) -> PinState {
+    /// For the pin graph: what holds the tracker besides its dependants, and the number of the search that has visited it, or
+    /// zero.
+    pub(crate) fn pin_state(&self) -> (PinState, u32) {
         let state = self.inner.lock();
-        match state.status {
-            Status::Removing(RemovalStage::Retired, _) if state.handle_pins == PinCount::NONE => {
-                PinState::DependantsOnly
-            }
-            Status::Removing(RemovalStage::Retired, _) if state.handle_pins == state.revocable_pins => {
-                PinState::RevocableOnly
-            }
-            _ => PinState::Held,
+        (state.pin_state(), state.search)
+    }
+
+    /// For a search with this number, which visits the tracker. It may take the tracker from the search `stolen_from`.
+    pub(crate) fn visit(&self, search: u32, stolen_from: u32) -> SearchVisit {
+        let mut state = self.inner.lock();
+        let pins = state.pin_state();
+        match state.search {
+            _ if pins == PinState::Held => return SearchVisit::Held,
+            other if other == search => return SearchVisit::Known,
+            other if other != 0 && other != stolen_from => return SearchVisit::OfAnother(other),
+            _ => state.search = search,
+        }
+        SearchVisit::First { is_revocable: pins == PinState::RevocableOnly }
+    }
+
+    /// The search ends, and has not claimed the tracker.
+    pub(crate) fn end_visit(&self, search: u32) {
+        let mut state = self.inner.lock();
+        if state.search == search {
+            state.search = 0;
         }
     }
 
@@ -476,12 +523,25 @@ impl<T> StateInner<T> {
         if is_free { RetireOutcome::Free } else { RetireOutcome::Held }
     }
 
+    fn pin_state(&self) -> PinState {
+        match self.status {
+            Status::Removing(RemovalStage::Retired, _) if self.handle_pins == PinCount::NONE => {
+                PinState::DependantsOnly
+            }
+            Status::Removing(RemovalStage::Retired, _) if self.handle_pins == self.revocable_pins => {
+                PinState::RevocableOnly
+            }
+            _ => PinState::Held,
+        }
+    }
+
     /// What the caller must do after a pin was dropped. After a revocable pin, the remaining revocable pins need no new
     /// request: the session has asked their makers already.
     pub(super) fn after_unpin(&mut self, was_revocable: bool) -> AfterUnpin {
         let Status::Removing(stage @ RemovalStage::Retired, _) = &mut self.status else { return AfterUnpin::Nothing };
         match (self.handle_pins, self.dependant_pins) {
-            (PinCount::NONE, 0) => {
+            // A search that has visited the tracker claims it itself, with what it found to be free together with it.
+            (PinCount::NONE, 0) if self.search == 0 => {
                 *stage = RemovalStage::Reclaiming;
                 AfterUnpin::Reclaim
             }

@@ -39,7 +39,7 @@ use crate::session::core::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::core::observer::Event;
 use crate::session::core::resource_manager::ResourceManager;
 use crate::session::core::resource_tracker::{Pin, TrackerCore};
-use crate::session::pins::dependants::{ReclaimSet, newest_first};
+use crate::session::pins::dependants::newest_first;
 use crate::session::pins::guards;
 use crate::session::pins::guards::{ActiveGuard, Deferred};
 use crate::session::pins::pinned::Pinned;
@@ -155,8 +155,8 @@ impl SessionInner {
         loop {
             let mut batch: Vec<_> = std::iter::from_fn(|| self.deferred.pop()).collect();
             let with_revocable: Vec<_> = std::iter::from_fn(|| self.only_revocable.pop()).collect();
-            let mut claimed = batch.iter().map(|core| core.key()).collect();
-            batch.extend(claim(self, with_revocable, &mut claimed));
+            let more = claim(self, with_revocable, &batch);
+            batch.extend(more);
             if batch.is_empty() {
                 return count;
             }
@@ -202,11 +202,8 @@ fn claim_reclaimable(
         |wanted| with_next_step.iter().filter(move |(_, next_step)| *next_step == wanted).map(|(core, _)| core.clone());
     let mut free: Vec<_> = of(AfterUnpin::Reclaim).collect();
     let undecided: Vec<_> = of(AfterUnpin::AskGraph).collect();
-    if !undecided.is_empty() {
-        // A dependant that is in this batch holds nothing.
-        let mut claimed = free.iter().map(|core| core.key()).collect();
-        free.extend(claim(session, undecided, &mut claimed));
-    }
+    let more = claim(session, undecided, &free);
+    free.extend(more);
     in_order(session, free)
 }
 
@@ -216,7 +213,7 @@ pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>)
     if batch.len() < 2 || batch.iter().all(|core| core.state.node().is_none()) {
         return batch;
     }
-    session.pins.lock().sort(batch)
+    session.pins.sort(batch)
 }
 
 /// Reclaims a tracker in spite of handles, guards and dependants. Does nothing if another thread reclaims or has reclaimed it.
@@ -249,16 +246,21 @@ fn after_unpin(core: Arc<TrackerCore>, next_step: AfterUnpin) {
         (_, AfterUnpin::Nothing) => {}
         (ReclaimPolicy::OnDrop, AfterUnpin::Reclaim) => reclaim(&session, &[core], &[]),
         (ReclaimPolicy::OnDrop, AfterUnpin::AskGraph) => {
-            let free = claim(&session, vec![core], &mut FxHashSet::default());
+            let free = claim(&session, vec![core], &[]);
             reclaim(&session, &in_order(&session, free), &[]);
         }
         (ReclaimPolicy::Explicit | ReclaimPolicy::Background, next_step) => {
-            let claimed = match next_step {
-                AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
-                _ => ReclaimSet { free: vec![core], revocable: Vec::new() },
-            };
-            claimed.revocable.into_iter().for_each(|core| session.only_revocable.push(core));
-            claimed.free.into_iter().for_each(|core| session.deferred.push(core));
+            let mut questions = Vec::new();
+            match next_step {
+                AfterUnpin::AskGraph => questions.push(core),
+                _ => session.deferred.push(core),
+            }
+            while let Some(core) = questions.pop() {
+                let claimed = session.pins.claim_free(&core, &FxHashSet::default());
+                claimed.revocable.into_iter().for_each(|core| session.only_revocable.push(core));
+                claimed.free.into_iter().for_each(|core| session.deferred.push(core));
+                questions.extend(claimed.questions);
+            }
             // After the end of the session, no other thread may call `ExecutionSession::reclaim`.
             if session.has_ended() {
                 session.reclaim_deferred();
@@ -280,37 +282,60 @@ impl Drop for Pin {
 }
 
 /// Claims `cores` and what can be reclaimed only together with them, if nothing else holds them. First asks the managers to
-/// release the revocable pins that hold them. The caller has claimed the trackers of `claimed` already; the result is added
-/// to it.
+/// release the revocable pins that hold them. The caller has claimed the trackers of `claimed_before` already, and reclaims them
+/// together with the result: a dependant among them holds nothing.
 pub(crate) fn claim(
     session: &Arc<SessionInner>,
-    cores: Vec<Arc<TrackerCore>>,
-    claimed: &mut FxHashSet<ResourceKey>,
+    mut cores: Vec<Arc<TrackerCore>>,
+    claimed_before: &[Arc<TrackerCore>],
 ) -> Vec<Arc<TrackerCore>> {
     let mut free = Vec::new();
-    let mut revocable = Vec::new();
-    for core in cores {
-        let found = session.pins.lock().claim_free(&core, claimed);
-        claimed.extend(found.free.iter().map(|core| core.key()));
-        free.extend(found.free);
-        revocable.extend(found.revocable);
+    if cores.is_empty() {
+        return free;
     }
+    session.pins.note_claimed(claimed_before);
+    let mut claimed = claimed_before.iter().map(|core| core.key()).collect();
+    let mut revocable = Vec::new();
+    // The newest is asked about first: mostly it is what the others wait for.
+    newest_first(&mut cores);
+    cores.reverse();
+    claim_each(session, cores, &mut claimed, &mut free, Some(&mut revocable));
     // The trackers are pinned meanwhile, so that this thread gets what the released pins made free. A tracker that is
     // being reclaimed needs no request.
     let pinned: Vec<_> = revocable.into_iter().filter(|core| session.pins.pin_until_reclaimed(core).is_ok()).collect();
     pinned.iter().for_each(release_revocable_pins);
     for core in pinned {
         let (core, next_step) = core.unpin_handle(false);
-        let more = match next_step {
-            AfterUnpin::Nothing => Vec::new(),
-            AfterUnpin::Reclaim => vec![core],
+        match next_step {
+            AfterUnpin::Nothing => {}
+            AfterUnpin::Reclaim => {
+                claimed.insert(core.key());
+                free.push(core);
+            }
             // The pins that remain were not released on request, so they are not asked for again.
-            AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, claimed).free,
-        };
-        claimed.extend(more.iter().map(|core| core.key()));
-        free.extend(more);
+            AfterUnpin::AskGraph => claim_each(session, vec![core], &mut claimed, &mut free, None),
+        }
     }
     free
+}
+
+/// Claims those of `cores` that are free, the last one first, and adds them to `claimed` and `free`.
+fn claim_each(
+    session: &SessionInner,
+    mut cores: Vec<Arc<TrackerCore>>,
+    claimed: &mut FxHashSet<ResourceKey>,
+    free: &mut Vec<Arc<TrackerCore>>,
+    mut revocable: Option<&mut Vec<Arc<TrackerCore>>>,
+) {
+    while let Some(core) = cores.pop() {
+        let found = session.pins.claim_free(&core, claimed);
+        claimed.extend(found.free.iter().map(|core| core.key()));
+        free.extend(found.free);
+        cores.extend(found.questions);
+        if let Some(revocable) = &mut revocable {
+            revocable.extend(found.revocable);
+        }
+    }
 }
 
 /// Asks the managers to release those revocable pins of a tracker that the calling thread can release. No lock is held.
@@ -375,10 +400,8 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], report
             callbacks.into_iter().for_each(|callback| run_callback(session, core, callback));
         }
     }
-    if !undecided.is_empty() {
-        let mut claimed = freed.iter().map(|core| core.key()).collect();
-        freed.extend(claim(session, undecided, &mut claimed));
-    }
+    let more = claim(session, undecided, &freed);
+    freed.extend(more);
     freed
 }
 

@@ -17,6 +17,7 @@
 
 use std::cmp::Reverse;
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result, SHOWN};
@@ -24,6 +25,8 @@ use crate::prefetch::prefetch;
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib};
 use crate::session::core::resource_tracker::{ResourceTracker, TrackerCore};
+use crate::session::pins::pin_table::PIECE;
+use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::RetireOutcome;
 use crate::session::removal::reclaim;
 use crate::session::removal::ticket::Removal;
@@ -95,25 +98,20 @@ impl ResourceTracker {
     /// As [`remove`](Self::remove).
     pub fn remove_cascade(&self) -> Result<Removal> {
         let core = self.core();
-        let verb = "ResourceTracker::remove_cascade";
-        let mut batch = Batch::new(verb);
-        match retire(core, verb, |core| Some(core.state.retire())) {
-            Some(RetireOutcome::Merged) => return Err(core.defunct()),
-            Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
-            _ => {}
+        let mut batch = Batch::new("ResourceTracker::remove_cascade");
+        batch.retire(core.dylib(), [core.clone()]);
+        if !batch.merged.is_empty() {
+            return Err(core.defunct());
         }
-        // A retired tracker gets no new dependant. Its dependants may get new ones, until they are retired too.
         let session = &core.dylib().session;
-        loop {
-            let closure = session.pins.lock().transitive_dependents(core);
-            let before = (batch.retired.len(), batch.merged.len());
-            closure.into_iter().for_each(|core| batch.retire(&core.dylib().clone(), [core]));
-            // A dependant that was transferred meanwhile has left the graph, and its destination refers to this tracker.
-            let has_changed = (batch.retired.len(), batch.merged.len()) != before;
-            // Seeded bug: a tracker that has come to refer to a dependant meanwhile is not removed, and holds all of them.
-            if !has_changed || seeded_bug!("cascade_in_one_pass") {
-                break;
-            }
+        let (mut seen, mut unvisited) = (FxHashSet::default(), vec![core.clone()]);
+        while let Some(core) = unvisited.pop() {
+            // Seeded bug: a tracker that comes to refer to this one meanwhile is not removed, and holds all of them.
+            let early = seeded_bug!("cascade_in_one_pass").then(|| session.pins.dependents(&core));
+            // Retired first: a retired tracker gets no new dependant.
+            let core = batch.retire_current(core);
+            let dependants = early.unwrap_or_else(|| session.pins.dependents(&core));
+            unvisited.extend(dependants.into_iter().filter(|dependant| seen.insert(dependant.key())));
         }
         batch.finish(session)?;
         Removal::finished_or_pending(core.clone())
@@ -160,19 +158,23 @@ impl JitDylib {
 
     /// As [`clear`](Self::clear), for the method `verb`.
     pub(crate) fn clear_with(&self, verb: &'static str) -> Result<Vec<Removal>> {
-        let (mut batch, mut others) = (Batch::new(verb), Vec::new());
-        let mut hooks = {
+        let (mut batch, mut others, mut hooks) = (Batch::new(verb), Vec::new(), Vec::new());
+        loop {
             let mut state = self.inner().state.lock();
-            let hooks = std::mem::take(&mut state.clear_hooks);
             // Mostly there is no hook. A hook must run before the trackers are retired, with no lock held.
-            if hooks.is_empty() {
-                batch.retire_all(&mut state);
+            let mut new_hooks = std::mem::take(&mut state.clear_hooks);
+            let mut cores = state.cores();
+            cores.retain(|core| core.state.is_live());
+            // Newest first, as a loader unloads.
+            cores.sort_by_key(|core| Reverse(core.serial));
+            if new_hooks.is_empty() && cores.len() <= PIECE {
+                batch.retire_in(&mut state, cores);
+                break;
             }
-            hooks
-        };
-        if !hooks.is_empty() {
-            hooks.retain(|hook| hook.trackers_to_remove(self).map(|trackers| others.extend(trackers)).is_some());
-            batch.retire_all(&mut self.inner().state.lock());
+            drop(state);
+            new_hooks.retain(|hook| hook.trackers_to_remove(self).map(|trackers| others.extend(trackers)).is_some());
+            hooks.extend(new_hooks);
+            batch.retire(self.inner(), cores);
         }
         others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
         let finished = batch.finish(&self.inner().session);
@@ -214,17 +216,26 @@ impl Batch {
         Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new() }
     }
 
-    /// Retires those of the trackers that are live, under the lock of their dylib.
+    /// Retires those of the trackers that are live, under the lock of their dylib. Other threads get the lock after each
+    /// [`PIECE`] of them.
     fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
-        let mut state = dylib.state.lock();
-        self.retire_in(&mut state, cores);
+        let mut cores = cores.into_iter().peekable();
+        while cores.peek().is_some() {
+            let mut state = dylib.state.lock();
+            self.retire_in(&mut state, cores.by_ref().take(PIECE));
+            state.unlock_fair();
+        }
     }
 
-    /// Retires all live trackers of a dylib, newest first, as a loader unloads.
-    fn retire_all(&mut self, dylib: &mut DylibState) {
-        let mut cores = dylib.cores();
-        cores.sort_by_key(|core| Reverse(core.serial));
-        self.retire_in(dylib, cores);
+    /// Retires a tracker, or the one that it was transferred to meanwhile. Returns that one.
+    fn retire_current(&mut self, mut core: Arc<TrackerCore>) -> Arc<TrackerCore> {
+        loop {
+            self.retire(&core.dylib().clone(), [core.clone()]);
+            if self.merged.pop().is_none() {
+                return core;
+            }
+            core = core.current();
+        }
     }
 
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {

@@ -84,7 +84,6 @@ fn transfer(
     let dylib = &source.handle;
     let retired_record = {
         let mut state = source.dylib().state.lock();
-        let mut pins = session.pins.lock();
         let merged = TrackerState::merge(&source.state, (destination, &destination.state), still_valid, || {
             // Under the locks of both trackers, so nothing is recorded under either key meanwhile (S3). The managers are listed
             // here too. A manager that records under the source was registered before, and is listed. One that is registered
@@ -110,7 +109,7 @@ fn transfer(
         let Some(had_dependants) = merged else {
             return Err(if source.state.is_live() { destination.defunct() } else { source.defunct() });
         };
-        pins.merge(source, destination, had_dependants);
+        session.pins.merge(source, destination, had_dependants);
         state.merge_tracker(source, destination)
     };
     drop(retired_record);
