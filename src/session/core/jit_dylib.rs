@@ -85,6 +85,7 @@ impl TableTypes for DylibEntries {
 
 pub(crate) type SymbolTable = symbol_table::SymbolTable<DylibEntries>;
 pub(crate) type UnitRecord = symbol_table::UnitRecord<DylibEntries>;
+pub(crate) type TakenUnit = symbol_table::TakenUnit<DylibEntries>;
 pub(crate) type RemovedSymbol = symbol_table::RemovedSymbol<DylibEntries>;
 pub(crate) type TrackerRecord = symbol_table::TrackerRecord<DylibEntries>;
 

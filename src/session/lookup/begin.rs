@@ -20,7 +20,8 @@ use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_or
 use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
-use crate::session::lookup::lazy_unit::take_unit;
+use crate::session::lookup::lazy_unit::take_unit_of;
+use crate::session::lookup::ready_alias;
 use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
 use crate::session::symbols::symbol_table::found_symbol;
 use crate::session::types::request::{SymbolRequest, Visibility};
@@ -139,9 +140,17 @@ fn attach(
     if query.is_satisfied_by(symbol.state) {
         return Ok(Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib))));
     }
-    let unit = symbol.unit();
+    if symbol.unit().is_none() {
+        state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
+        return Ok(Attached::Waiting(None));
+    }
+    if ready_alias::make_ready(state, dylib, id).is_some()
+        && let Some(symbol) = state.table.symbol(id)
+    {
+        return Ok(Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib))));
+    }
     state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
-    Ok(Attached::Waiting(unit.and_then(|unit| take_unit(state, unit))))
+    Ok(Attached::Waiting(take_unit_of(state, id)))
 }
 
 /// A search that is suspended at a generator. Dropping it fails its lookup.

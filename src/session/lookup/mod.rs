@@ -6,6 +6,7 @@
 //! | `ready_lookup.rs` | lookups that need no wait: every symbol is far enough along |
 //! | `search.rs` | step 1: find every name |
 //! | `begin.rs` | steps 2 and 3: attach the query, dispatch the units |
+//! | `lazy_unit.rs`, `ready_alias.rs` | what of a lazy unit is dispatched; aliases that need no dispatch |
 //! | `blocking.rs`, `lookup_future.rs`, `lookup_and_apply.rs` | the public methods |
 //!
 //! Imports `core` and the sub-rooms below it. A lookup starts materialisation through the dispatcher; it does not do
@@ -16,6 +17,7 @@ pub(in crate::session) mod blocking;
 pub(in crate::session) mod lazy_unit;
 pub(in crate::session) mod lookup_and_apply;
 pub(in crate::session) mod lookup_future;
+pub(in crate::session) mod ready_alias;
 pub(in crate::session) mod ready_lookup;
 pub(in crate::session) mod search;
 pub(in crate::session) mod symbol_at;

@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::base::{ExecutorAddr, RecycledVec, impl_recycle};
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, LinkCache};
 use crate::session::core::symbol_ref::{DependencyRef, LookupResult, NameOf};
+use crate::session::lookup::ready_alias;
 use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::symbols::symbol_table::{Found, found_symbol};
 use crate::session::types::name_hash::NameHash;
@@ -312,7 +313,11 @@ pub(crate) fn try_find<'a, R>(
             continue;
         };
         if symbol.state < required {
-            return TryFind::Pending { dylib, visibility, id };
+            if ready_alias::make_ready(&mut state, dylib, id).is_none() {
+                return TryFind::Pending { dylib, visibility, id };
+            }
+            let Some(symbol) = state.table.symbol(id) else { return TryFind::Unknown };
+            return TryFind::Found(make_result(&found_symbol(&state.table, id, symbol), dylib));
         }
         let found = make_result(&found_symbol(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {

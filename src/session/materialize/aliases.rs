@@ -3,8 +3,11 @@
 //! An alias has the address of its aliasee, and flags of its own. It is absolute if its aliasee is. It depends on the aliasee. So it becomes ready after
 //! it, and keeps its memory, like code that refers to it. A chain of aliases that leads back to its start is an error.
 //!
-//! Only the aliases that are looked up are resolved. The unit delegates each requested alias to a responsibility of its
-//! own, and makes the others lazy again.
+//! Only the aliases that are looked up are resolved: a lookup takes a part of the unit for each alias that it asks for
+//! (`lookup/lazy_unit.rs`). The parts share the table of aliasees, so the cost of an alias does not depend on how many were
+//! defined with it. An alias of a ready symbol of its own dylib needs no part (`lookup/ready_alias.rs`).
+//!
+//! The search for rings follows aliases that wait for others. In a chain that is looked up from its end, it follows one.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -15,7 +18,7 @@ use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::generator::DefinitionGenerator;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
-use crate::session::core::materialization::MaterializationUnit;
+use crate::session::core::materialization::{Aliasee, MaterializationUnit, UnitSymbol};
 use crate::session::core::resource_tracker::ResourceTracker;
 use crate::session::core::responsibility::MaterializationResponsibility;
 use crate::session::lookup::blocking;
@@ -129,39 +132,30 @@ impl Drop for RecursionGuard {
     }
 }
 
-/// The lazy unit of some aliases of one source.
+/// The lazy unit of some aliases of one source, or a part of it.
 struct AliasUnit {
-    name: String,
+    set: Arc<AliasSet>,
+    /// Empty for a part.
+    symbols: Vec<(Name, SymbolFlags)>,
+}
+
+/// What the parts of a unit share.
+struct AliasSet {
+    unit_name: String,
     source: JitDylib,
     visibility: Visibility,
-    symbols: Vec<(Name, SymbolFlags)>,
-    aliasees: Arc<FxHashMap<Name, Name>>,
+    aliasees: FxHashMap<Name, Name>,
 }
 
 impl AliasUnit {
-    fn new(name: String, source: JitDylib, visibility: Visibility, aliases: &[Alias]) -> AliasUnit {
-        AliasUnit {
-            name,
-            source,
-            visibility,
-            symbols: aliases.iter().map(|alias| (alias.name.clone(), alias.flags)).collect(),
-            aliasees: Arc::new(aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect()),
-        }
+    fn new(unit_name: String, source: JitDylib, visibility: Visibility, aliases: &[Alias]) -> AliasUnit {
+        let symbols = aliases.iter().map(|alias| (alias.name.clone(), alias.flags)).collect();
+        let aliasees = aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect();
+        AliasUnit { set: Arc::new(AliasSet { unit_name, source, visibility, aliasees }), symbols }
     }
+}
 
-    /// A unit of the claimed aliases that are not in `requested`.
-    fn remaining(&self, requested: &[Name], claimed: &FxHashSet<&Name>) -> AliasUnit {
-        let requested: FxHashSet<&Name> = requested.iter().collect();
-        let remains = |name: &Name| claimed.contains(name) && !requested.contains(name);
-        AliasUnit {
-            name: self.name.clone(),
-            source: self.source.clone(),
-            visibility: self.visibility,
-            symbols: self.symbols.iter().filter(|(name, _)| remains(name)).cloned().collect(),
-            aliasees: self.aliasees.clone(),
-        }
-    }
-
+impl AliasSet {
     /// Looks up the aliasee, and resolves and emits the alias, which is the only symbol of `responsibility`.
     fn resolve(&self, responsibility: MaterializationResponsibility, alias: &Name) {
         let Some(aliasee) = self.aliasees.get(alias) else { return };
@@ -189,27 +183,27 @@ impl AliasUnit {
 
 impl MaterializationUnit for AliasUnit {
     fn name(&self) -> &str {
-        &self.name
+        &self.set.unit_name
     }
 
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
         &self.symbols
     }
 
-    fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
-        let requested = responsibility.requested_symbols();
-        let claimed = responsibility.symbols().iter().map(|claimed| &claimed.name).collect();
-        let rest = self.remaining(&requested, &claimed);
-        if !rest.symbols.is_empty()
-            && let Err(error) = responsibility.replace(rest)
-        {
-            return responsibility.fail(error);
-        }
-        for alias in requested {
-            // `delegate` succeeds: a requested symbol is a symbol of this responsibility.
-            if let Ok(delegated) = responsibility.delegate(&[&alias]) {
-                self.resolve(delegated, &alias);
-            }
+    fn part(&self, _: UnitSymbol<'_>) -> Option<Box<dyn MaterializationUnit>> {
+        Some(Box::new(AliasUnit { set: self.set.clone(), symbols: Vec::new() }))
+    }
+
+    fn aliasee(&self, symbol: UnitSymbol<'_>) -> Option<Aliasee<'_>> {
+        let name = self.set.aliasees.get(symbol.0)?;
+        Some(Aliasee { source: &self.set.source, visibility: self.set.visibility, name })
+    }
+
+    /// Resolves the only symbol of `responsibility`: of several aliases, each lookup takes a part.
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        if let [alias] = responsibility.symbols() {
+            let alias = alias.name.clone();
+            self.set.resolve(responsibility, &alias);
         }
     }
 }

@@ -88,17 +88,20 @@ impl MaterializationResponsibility {
             .collect()
     }
 
-    /// Moves the symbols `names` to a new responsibility (ORC: `delegate`).
+    /// Moves the symbols `names` to a new responsibility (ORC: `delegate`). Looks at each symbol that this one has once, so
+    /// move many symbols in one call.
     ///
     /// # Errors
     /// [`ErrorKind::NotResponsible`] when one of them is not a symbol of this responsibility; nothing is moved then.
     pub fn delegate(&mut self, names: &[&str]) -> Result<MaterializationResponsibility> {
-        let is_claimed = |name: &str| self.claimed.iter().any(|claimed| claimed.name.as_str() == name);
-        if let Some(unknown) = names.iter().find(|name| !is_claimed(name)) {
-            return Err(self.not_owed("delegates", unknown));
+        let wanted: FxHashSet<&str> = names.iter().copied().collect();
+        let is_wanted = |claimed: &ClaimedSymbol| wanted.contains(claimed.name.as_str());
+        if self.claimed.iter().filter(|claimed| is_wanted(claimed)).count() < wanted.len() {
+            let claimed: FxHashSet<&str> = self.claimed.iter().map(|claimed| claimed.name.as_str()).collect();
+            let unknown = names.iter().find(|name| !claimed.contains(**name));
+            return Err(self.not_owed("delegates", unknown.unwrap_or(&"")));
         }
-        let is_delegated = |claimed: &mut ClaimedSymbol| names.contains(&claimed.name.as_str());
-        let delegated = self.claimed.extract_if(.., is_delegated).collect();
+        let delegated = self.claimed.extract_if(.., |claimed| is_wanted(claimed)).collect();
         Ok(MaterializationResponsibility {
             core: self.core.clone(),
             unit_name: self.unit_name.clone(),
