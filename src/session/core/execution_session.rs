@@ -17,6 +17,7 @@ use crate::session::pins::calls::Calls;
 use crate::session::pins::dependants::PinGraph;
 use crate::session::pins::guards::Guards;
 use crate::session::pins::revocable_pins::RevocablePins;
+use crate::session::symbols::name_watch::NameWatch;
 use crate::session::types::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::types::failed_transfers::FailedTransfers;
 use crate::session::work::background_thread::BackgroundThread;
@@ -108,6 +109,8 @@ pub(crate) struct SessionInner {
     pub(crate) failed_transfers: FailedTransfers<dyn ResourceManager>,
     pub(crate) error_reporter: ReporterHandle,
     pub(crate) observers: Observers,
+    /// The names whose definition invalidates cached searches.
+    pub(crate) names: Arc<NameWatch>,
 }
 
 impl ExecutionSession {
@@ -142,6 +145,7 @@ impl ExecutionSession {
             failed_transfers: FailedTransfers::new(),
             error_reporter: ReporterHandle::new(options.error_reporter),
             observers: Observers::new(options.observers),
+            names: Arc::new(NameWatch::new()),
         }))))
     }
 

@@ -16,27 +16,31 @@ use crate::base::catch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::generator::ParkedLookup;
-use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_order};
+use crate::session::core::jit_dylib::{DylibInner, DylibState, check_order};
 use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
 use crate::session::lookup::lazy_unit::take_unit_of;
 use crate::session::lookup::ready_alias;
 use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
+use crate::session::lookup::searched::Searched;
 use crate::session::symbols::symbol_table::found_symbol;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
 
 /// Looks up `requests` for `query`. The thread that has the last symbol delivers the outcome.
-pub(crate) fn start(
+pub(crate) fn start<'a>(
     session: &Arc<SessionInner>,
-    order: &[(JitDylib, Visibility)],
-    requests: &[SymbolRequest<'_>],
+    order: impl Into<Searched<'a>>,
+    requests: &[SymbolRequest<'a>],
     needed_by: Option<&str>,
     query: Arc<Query>,
 ) {
-    if let Err(error) = check_order(session, order) {
+    let order = order.into();
+    if let Searched::Listed(order) = &order
+        && let Err(error) = check_order(session, order)
+    {
         return complete(&session.error_reporter, query.fail(&error));
     }
     let mut search = Search::new(order, requests);
@@ -66,10 +70,10 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
     query.set_expected(requests.len(), matches.len());
     let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
-        let (dylib, visibility) = &order[group[0].dylib];
+        let Some((dylib, visibility)) = order.get(group[0].dylib) else { continue };
         let mut state = dylib.inner().state.lock();
         let attached = group.iter().try_for_each(|Match { request, id, .. }| {
-            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query)? {
+            match attach(&mut state, dylib.inner(), visibility, *id, &requests[*request], *request, &query)? {
                 Attached::Waiting(task) => tasks.extend(task),
                 Attached::Answered(result) => query.record_while_attaching(result.map(|result| (*request, result))),
             }

@@ -85,11 +85,12 @@ impl JitDylib {
     pub(crate) fn close(&self) {
         let mut state = self.inner().state.lock();
         state.open = false;
-        state.table.clear_negative_cache();
+        state.table.note_closed();
         state.link_order.clear();
-        let (generators, link_cache) = (std::mem::take(&mut state.generators), state.link_cache.take());
+        let generators = std::mem::take(&mut state.generators);
+        let order = (state.link_cache.take(), self.inner().order.clear());
         drop(state);
-        drop(link_cache);
+        drop(order);
         generators.iter().for_each(|entry| entry.fail_queued());
     }
 

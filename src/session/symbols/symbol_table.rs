@@ -18,7 +18,8 @@ use hashbrown::HashTable;
 use slotmap::{Key, KeyData};
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, RecycledVec, SlotNumber, impl_recycle};
+use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, SlotNumber, impl_recycle};
+use crate::session::symbols::name_watch::NameWatch;
 use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::symbols::ready_index::{IndexState, ReadyIndex};
 use crate::session::types::ids::TrackerId;
@@ -428,9 +429,28 @@ impl<E: TableTypes> SymbolTable<E> {
         }
     }
 
-    /// Removes all absent names from the index: the dylib gets a generator, which may define them, or is closed.
-    pub(crate) fn clear_negative_cache(&mut self) {
+    /// The dylib gets a generator, which may define names that were absent: removes them from the index.
+    pub(crate) fn note_generator(&mut self) {
         self.negative_cache.clear(&self.ready);
+        self.negative_cache.watch.iter().for_each(|watch| watch.note_generator());
+    }
+
+    /// The dylib is closed: removes all absent names from the index.
+    pub(crate) fn note_closed(&mut self) {
+        self.negative_cache.clear(&self.ready);
+        self.negative_cache.watch.iter().for_each(|watch| watch.note_closed());
+    }
+
+    /// From now on, definitions clear the watches of their names.
+    pub(crate) fn watch_names(&mut self, watch: &Arc<NameWatch>) {
+        if self.negative_cache.watch.is_none() {
+            self.negative_cache.watch = Some(watch.clone());
+        }
+    }
+
+    /// The dylib is used again for another one, which no cached search has visited.
+    pub(crate) fn unwatch_names(&mut self) {
+        self.negative_cache.watch = None;
     }
 
     /// Records that a lookup found a ready symbol. At the second one, the index gets the symbol.
