@@ -198,3 +198,48 @@ impl<T: QueuedObject> QueueState<T> {
         outer
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::steps_of;
+
+    #[derive(Clone, Copy)]
+    struct Object(u64, usize);
+
+    impl QueuedObject for Object {
+        fn dylib(&self) -> u64 {
+            self.0
+        }
+
+        fn key(&self) -> usize {
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_step_takes_as_long_as_its_own_objects_however_many_others_are_queued() {
+        for count in [10, 1000] {
+            let queue = InitQueue::new();
+            (0..count).for_each(|number| queue.push(Object(number as u64 % 10, number)));
+            let removed = Object(3, 3);
+            assert_eq!(steps_of(|| queue.remove([&removed])), 1);
+            queue.push(Object(77, 0));
+            let steps = steps_of(|| {
+                let (token, own) = queue.acquire(77).unwrap();
+                queue.release(token, own.len(), Vec::new());
+            });
+            assert_eq!((steps, queue.len()), (1, count - 1));
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_finished_queue_changes_when_an_object_was_queued_and_removed() {
+        let queue = InitQueue::new();
+        let before = queue.finished();
+        queue.push(Object(1, 1));
+        assert_eq!(queue.finished(), None);
+        queue.remove([&Object(1, 1)]);
+        assert!(before.is_some() && queue.finished().is_some() && queue.finished() != before);
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::session::core::dylibs::Dylibs;
+use crate::session::core::dylibs::{Dylibs, RemovedDylibs};
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::observer::{Observer, Observers};
@@ -22,7 +22,7 @@ use crate::session::types::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::types::failed_transfers::FailedTransfers;
 use crate::session::work::background_thread::BackgroundThread;
 use crate::session::work::dispatcher::Dispatcher;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak, seeded_bug};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, seeded_bug};
 
 /// Which thread reclaims a removed tracker whose last pin is dropped later, or whose last deferring guard is left
 /// later. A tracker that nothing holds is always reclaimed by the thread that removes it.
@@ -94,7 +94,7 @@ pub(crate) struct SessionInner {
     pub(crate) dispatcher: Arc<Dispatcher<Materialization>>,
     pub(crate) reclaimer: Arc<BackgroundThread>,
     /// Removed dylibs that may still have trackers to reclaim.
-    pub(in crate::session) removed_dylibs: Mutex<Vec<Weak<DylibInner>>>,
+    pub(in crate::session) removed_dylibs: Mutex<RemovedDylibs>,
     /// Trackers in state Reclaiming; `reclaim` processes them.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
     /// Retired trackers that only revocable pins hold; `reclaim` asks the managers to release these pins.
@@ -136,7 +136,7 @@ impl ExecutionSession {
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             reclaimer: BackgroundThread::new("jittison-reclaim"),
-            removed_dylibs: Mutex::new(Vec::new()),
+            removed_dylibs: Mutex::new(RemovedDylibs::default()),
             deferred: Queue::new(),
             only_revocable: Queue::new(),
             revocable_pins: RevocablePins::new(),

@@ -140,3 +140,6 @@ pub(crate) fn next_position<'a>(
 
 /// The least number of dylibs in a long link order.
 const MIN_LONG_ORDER: usize = if cfg!(loom) { 2 } else { 4 };
+
+#[cfg(all(test, not(loom)))]
+mod tests;

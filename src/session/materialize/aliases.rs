@@ -247,3 +247,81 @@ impl MaterializationResponsibility {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{ExecutorAddr, sized, steps_of};
+    use crate::session::ExecutionSession;
+
+    /// Defines `a0` with an address, and `a1`, `a2`, … in one unit, each an alias of the name that `aliasee_of` gives.
+    fn aliases(count: usize, aliasee_of: impl Fn(usize) -> usize) -> (ExecutionSession, JitDylib) {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        let code = tracker.define_materializing("code", [(Name::new("a0"), SymbolFlags::EXPORTED)]).unwrap();
+        code.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
+        code.notify_emitted(Vec::new()).unwrap();
+        let name = |number| Name::new(&format!("a{number}"));
+        let alias =
+            |number| Alias { name: name(number), aliasee: name(aliasee_of(number)), flags: SymbolFlags::EXPORTED };
+        dylib.default_tracker().unwrap().define_aliases(&(1..=count).map(alias).collect::<Vec<_>>()).unwrap();
+        drop(tracker);
+        (session, dylib)
+    }
+
+    /// Asserts that the steps grow by the same number for each element: `steps` is measured at four sizes.
+    #[track_caller]
+    fn assert_linear(most_per_element: usize, steps: impl Fn(usize) -> usize) {
+        let (small, large) = (sized(100, 20), sized(1000, 40));
+        let [first, second, third, fourth] = [small, small + 1, large, large + 1].map(steps);
+        assert_eq!(second - first, fourth - third, "one more element costs the same among {small} and {large}");
+        assert_eq!(third - first, (second - first) * (large - small), "and so do all elements in between");
+        assert!(second - first <= most_per_element, "{} steps", second - first);
+    }
+
+    #[test]
+    fn a_lookup_of_one_alias_takes_the_same_steps_however_many_were_defined_with_it() {
+        assert_linear(2, |count| {
+            let (_session, dylib) = aliases(count, |_| 0);
+            steps_of(|| {
+                for number in 1..=count {
+                    assert_eq!(dylib.lookup_address(&format!("a{number}")).unwrap(), ExecutorAddr::new(8));
+                }
+            })
+        });
+    }
+
+    #[test]
+    fn an_alias_among_many_in_one_lookup_takes_the_same_steps_as_among_few() {
+        assert_linear(2, |count| {
+            let (_session, dylib) = aliases(count, |_| 0);
+            let names: Vec<_> = (1..=count).map(|number| format!("a{number}")).collect();
+            let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name)).collect();
+            steps_of(|| {
+                let found = dylib.lookup(&requests, RequiredState::Ready).unwrap();
+                assert!(found.iter().all(|found| found.address == ExecutorAddr::new(8)));
+            })
+        });
+    }
+
+    #[test]
+    fn an_alias_in_a_chain_takes_the_same_steps_however_long_the_chain_is() {
+        assert_linear(6, |count| {
+            let (_session, dylib) = aliases(count, |number| number - 1);
+            let last = format!("a{count}");
+            steps_of(|| assert_eq!(dylib.lookup_address(&last).unwrap(), ExecutorAddr::new(8)))
+        });
+    }
+
+    #[test]
+    fn an_alias_that_is_ready_at_once_keeps_its_aliasee() {
+        let (_session, dylib) = aliases(3, |_| 0);
+        let tracker = dylib.create_tracker().unwrap();
+        let kept = Alias { name: Name::new("kept"), aliasee: Name::new("a0"), flags: SymbolFlags::EXPORTED };
+        tracker.define_aliases(&[kept]).unwrap();
+        assert!(tracker.dependencies().is_empty());
+        dylib.lookup_address("kept").unwrap();
+        assert_eq!(tracker.dependencies().len(), 1);
+    }
+}
