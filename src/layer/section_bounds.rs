@@ -12,9 +12,15 @@
 //! A section of a section group counts from the link on, because the group of another object may replace it. Each dylib is a
 //! module of its own, like a shared object, and its objects see only their own sections. An object counts until its tracker is
 //! removed. Only the few objects with such sections are registered.
+//!
+//! Objects that have a section and objects that request its bounds are in two tables, by registration. So a registration looks
+//! at one object of the other table, however many have the same section.
+
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::base::count_step;
 use crate::error::{Error, ErrorKind, LinkFault, Result};
 use crate::link::{LinkGraph, named_sections};
 use crate::session::{JitDylib, MaterializationResponsibility, TrackerWatch};
@@ -30,20 +36,21 @@ pub(super) struct SectionBounds {
 struct BoundsTable {
     next_number: u64,
     /// Objects by dylib and section.
-    objects: FxHashMap<(u64, Box<str>), Vec<SectionUse>>,
+    objects: FxHashMap<(u64, Box<str>), SectionUses>,
+}
+
+/// The objects of a dylib that use one section, by the number of their registration.
+#[derive(Default)]
+struct SectionUses {
+    defining: BTreeMap<u64, SectionUse>,
+    requesting: BTreeMap<u64, SectionUse>,
 }
 
 /// How one object uses one section.
 #[derive(Clone)]
 struct SectionUse {
-    /// Number of the registration.
-    number: u64,
     object: Arc<str>,
     tracker: TrackerWatch,
-    /// Whether the object has a section of this name.
-    has_section: bool,
-    /// Whether the object requests the bounds of the section.
-    requests_bounds: bool,
 }
 
 /// The registered section uses of one object. Dropping it deregisters them.
@@ -123,33 +130,29 @@ impl SectionBounds {
         let key = |section: &str| (dylib.id(), Box::from(section));
         loop {
             let mut table = self.table.lock();
-            let others = uses.iter().filter_map(|own_use| Some((own_use, table.objects.get(&key(&own_use.0))?)));
-            let mut conflicts = others.flat_map(|(own_use, entries)| entries.iter().map(move |entry| (own_use, entry)));
-            let conflict = conflicts.find(|((_, has_section, requests_bounds), other)| {
-                *has_section && other.requests_bounds || *requests_bounds && other.has_section
+            let conflict = uses.iter().find_map(|(section, has_section, requests_bounds)| {
+                let conflict = table.objects.get(&key(section))?.conflict(*has_section, *requests_bounds)?;
+                Some((section, conflict))
             });
-            let Some(((section, has_section, _), entry)) = conflict else {
+            let Some((section, Conflict { number, entry, later_has_section })) = conflict else {
                 let number = table.next_number;
                 table.next_number += 1;
                 for (section, has_section, requests_bounds) in &uses {
-                    let (object, tracker) = (object.clone(), tracker.clone());
-                    let (has_section, requests_bounds) = (*has_section, *requests_bounds);
-                    let entry = SectionUse { number, object, tracker, has_section, requests_bounds };
-                    table.objects.entry(key(section)).or_default().push(entry);
+                    let entry = SectionUse { object: object.clone(), tracker: tracker.clone() };
+                    table.objects.entry(key(section)).or_default().add(number, &entry, *has_section, *requests_bounds);
                 }
                 let sections = uses.into_iter().map(|(section, ..)| section).collect();
                 let registration = Registration { bounds: self.clone(), dylib: dylib.id(), number, sections };
                 return Ok(Some(Box::new(registration)));
             };
-            let (section, later_has_section, entry) =
-                (section.clone(), *has_section && entry.requests_bounds, entry.clone());
+            let section = section.clone();
             drop(table);
             // Outside the lock, because this takes the lock of the tracker.
             if entry.tracker.is_live() {
                 return Err(conflict_error(object, &section, later_has_section, &entry.object));
             }
             // The tracker was removed, and only pins keep its memory. Its object is no longer part of the dylib.
-            self.table.lock().deregister(dylib.id(), &section, entry.number);
+            self.table.lock().deregister(dylib.id(), &section, number);
         }
     }
 }
@@ -169,10 +172,43 @@ fn conflict_error(object: &Arc<str>, section: &str, later_has_section: bool, oth
 impl BoundsTable {
     fn deregister(&mut self, dylib: u64, section: &str, number: u64) {
         let key = (dylib, Box::from(section));
-        let Some(entries) = self.objects.get_mut(&key) else { return };
-        entries.retain(|entry| entry.number != number);
-        if entries.is_empty() {
+        let Some(uses) = self.objects.get_mut(&key) else { return };
+        uses.defining.remove(&number);
+        uses.requesting.remove(&number);
+        if uses.defining.is_empty() && uses.requesting.is_empty() {
             self.objects.remove(&key);
+        }
+    }
+}
+
+/// An earlier object that a registration conflicts with.
+struct Conflict {
+    number: u64,
+    entry: SectionUse,
+    /// Whether the later object has the section, and the earlier one requests its bounds.
+    later_has_section: bool,
+}
+
+impl SectionUses {
+    /// The first object that an object with these uses conflicts with.
+    fn conflict(&self, has_section: bool, requests_bounds: bool) -> Option<Conflict> {
+        count_step();
+        let requesting = has_section.then(|| self.requesting.first_key_value()).flatten();
+        let defining = requests_bounds.then(|| self.defining.first_key_value()).flatten();
+        let later_has_section = match (requesting, defining) {
+            (Some((requesting, _)), Some((defining, _))) => requesting <= defining,
+            (requesting, _) => requesting.is_some(),
+        };
+        let (number, entry) = if later_has_section { requesting } else { defining }?;
+        Some(Conflict { number: *number, entry: entry.clone(), later_has_section })
+    }
+
+    fn add(&mut self, number: u64, entry: &SectionUse, has_section: bool, requests_bounds: bool) {
+        if has_section {
+            self.defining.insert(number, entry.clone());
+        }
+        if requests_bounds {
+            self.requesting.insert(number, entry.clone());
         }
     }
 }
@@ -181,5 +217,26 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut table = self.bounds.table.lock();
         self.sections.iter().for_each(|section| table.deregister(self.dylib, section, self.number));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{sized, steps_of};
+    use crate::session::ExecutionSession;
+
+    #[test]
+    fn an_object_is_registered_in_the_same_steps_among_any_number_of_objects_with_its_section() {
+        let session = ExecutionSession::new();
+        let (bounds, dylib) = (SectionBounds::new(), session.create_dylib("main").unwrap());
+        let tracker = dylib.create_tracker().unwrap();
+        let add = |_: usize| bounds.add(&dylib, tracker.watch(), &Arc::from("object"), vec!["table".into()]).unwrap();
+        let steps = steps_of(|| {
+            let registered: Vec<_> = (0..sized(1000, 50)).map(add).collect();
+            assert!(registered.iter().all(Option::is_some));
+        });
+        assert_eq!(steps, sized(1000, 50));
+        assert!(bounds.table.lock().objects.is_empty(), "the registrations are dropped");
     }
 }

@@ -112,6 +112,13 @@ impl JitDylib {
         find_from(self, name, |found, _| (found.address, found.flags), |found| (found.address, found.flags))
     }
 
+    /// For models: the address of a ready symbol of this dylib or its link order.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn address_for_models(&self, name: &str) -> Option<ExecutorAddr> {
+        self.find_address(name).ok().map(|(address, _)| address)
+    }
+
     /// As [`find_address`](Self::find_address), with the definition.
     pub(crate) fn find_from(&self, name: &str) -> Result<LookupResult> {
         find_from(self, name, |found, dylib| found.result(dylib), |found| found)

@@ -90,18 +90,27 @@ fn current_order(own: &Arc<DylibInner>) -> Option<LinkCache> {
         generators.extend(state.has_generators().then_some(0));
         others
     };
-    for (position, (dylib, _)) in (1..).zip(others.iter()) {
+    let mut open = SmallVec::with_capacity(others.len());
+    for (dylib, visibility) in others.iter() {
         count_step();
         let mut state = dylib.inner().state.lock();
+        if !state.is_open() {
+            continue;
+        }
         state.table.watch_names(names);
-        generators.extend(state.has_generators().then_some(position));
+        open.push((dylib.clone(), *visibility));
+        generators.extend(state.has_generators().then_some(open.len() as u32));
     }
-    let state = own.state.lock();
+    let open: LinkCache = if open.len() == others.len() { others.clone() } else { Arc::new(open) };
+    let mut state = own.state.lock();
     let is_same = state.is_open() && state.link_cache.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, &others));
-    let old = is_same.then(|| own.order.replace(others.clone(), versions, generators));
+    let old = is_same.then(|| {
+        let old = state.link_cache.replace(open.clone());
+        (old, own.order.replace(open.clone(), versions, generators))
+    });
     drop(state);
     drop(old);
-    is_same.then_some(others)
+    is_same.then_some(open)
 }
 
 /// The first position at or after `from` that matters for `names`, in the link order `others` of `own`: its dylib may define

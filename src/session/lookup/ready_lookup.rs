@@ -262,13 +262,15 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> TrySearch<'a, R, F>
     /// Searches the dylibs that define the missing names according to the cached link order of `own`. Returns the dylibs of
     /// that order if one was searched. `None` as for [`search_dylib`](Self::search_dylib).
     fn search_cached_order(&mut self, own: &Arc<DylibInner>) -> Option<Option<LinkCache>> {
-        let mut first: SmallVec<[(u32, Missing); 4]> = SmallVec::new();
+        let (mut first, mut is_answered): (SmallVec<[(u32, Missing); 4]>, _) = (SmallVec::new(), true);
         let others = own.order.read(&own.session.names, |order| {
             let others = order.others()?;
             let last = order.generator_from(0).unwrap_or(u32::MAX).min(others.len() as u32);
             self.missing.for_each(|index| {
                 let position = order.first(&own.session.names, self.names[index], self.hashes[index]);
-                let Some(position) = position.filter(|position| *position <= last) else { return };
+                let Some(position) = position else { return };
+                // No dylib defines the name, or an earlier generator may define it.
+                is_answered &= position <= last;
                 match first.iter_mut().find(|(other, _)| *other == position) {
                     Some((_, names)) => names.add(index),
                     None => first.push((position, Missing::only(index))),
@@ -276,6 +278,7 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> TrySearch<'a, R, F>
             });
             (!first.is_empty()).then(|| others.clone())
         });
+        is_answered.then_some(())?;
         let Some(others) = others else { return Some(None) };
         for (position, names) in first {
             let (dylib, visibility) = &others[position as usize - 1];

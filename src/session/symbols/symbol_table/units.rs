@@ -38,9 +38,9 @@ impl<E: TableTypes> UnitRecord<E> {
         (self.owed_count, self.symbols) = (symbols.len(), symbols);
     }
 
-    /// Counts a symbol that leaves the unit.
+    /// Counts a symbol that leaves the unit. While its symbols are inserted, the unit counts none.
     pub(super) fn release_one(&mut self) {
-        self.owed_count -= 1;
+        self.owed_count = self.owed_count.saturating_sub(1);
     }
 
     /// The number of symbols that the unit still has to define.
