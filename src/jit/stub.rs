@@ -89,7 +89,7 @@ mod tests {
             let tracker = jit.main_dylib().create_tracker().unwrap();
             let stubs: Vec<_> = names.iter().map(|name| (name.as_str(), ExecutorAddr::new(8))).collect();
             jit.create_stubs(&tracker, &stubs).unwrap();
-            // SAFETY: nothing calls the stub.
+            // SAFETY: J1 - nothing calls the stub.
             unsafe { jit.redirect_stub(jit.main_dylib(), &names[names.len() - 1], ExecutorAddr::new(16)) }.unwrap();
             std::mem::forget(tracker);
         };

@@ -236,7 +236,8 @@ mod tests {
             let registered: Vec<_> = (0..sized(1000, 50)).map(add).collect();
             assert!(registered.iter().all(Option::is_some));
         });
-        assert_eq!(steps, sized(1000, 50));
+        // The first object finds no table.
+        assert_eq!(steps, sized(1000, 50) - 1);
         assert!(bounds.table.lock().objects.is_empty(), "the registrations are dropped");
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of searches through long link orders: their steps at two sizes, and that the cache never gives a stale answer.
+
 use super::*;
 use crate::base::{ExecutorAddr, sized, steps_of};
 use crate::error::{ErrorKind, Result};
@@ -7,6 +9,7 @@ use crate::session::{
     DefinitionGenerator, ExecutionSession, MaterializationResponsibility, RequiredState, ResourceTracker, SymbolFlags,
     SymbolRequest,
 };
+use crate::sync::Mutex;
 
 const EXPORTED: SymbolFlags = SymbolFlags::EXPORTED;
 
@@ -47,13 +50,16 @@ impl Fixture {
     fn awaited(&self, name: &str) -> Option<u64> {
         let tracker = self.own.create_tracker().unwrap();
         let unit = tracker.define_materializing("unit", []).unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
+        // Without worker threads, the lookup is complete when the call returns.
+        let received = Arc::new(Mutex::new(None));
+        let sender = received.clone();
         let requests = [SymbolRequest::weak(name)];
         let on_complete = move |_: MaterializationResponsibility, found: Result<Vec<crate::session::LookupResult>>| {
-            sender.send(found.unwrap()[0].address.value()).unwrap();
+            *sender.lock() = Some(found.unwrap()[0].address.value());
         };
         unit.lookup(&requests, RequiredState::Ready, on_complete);
-        Some(receiver.recv().unwrap()).filter(|address| *address != 0)
+        let address = received.lock().take().unwrap();
+        Some(address).filter(|address| *address != 0)
     }
 
     /// What all kinds of lookup find, which must agree.
