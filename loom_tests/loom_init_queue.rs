@@ -23,6 +23,7 @@ use support::{Fixture, explore};
 /// One object of a dylib. Loom reports unordered accesses to its variables.
 struct Object {
     dylib: u64,
+    key: usize,
     variables: UnsafeCell<u32>,
     /// Whether the dylib has it ready.
     is_ready: AtomicBool,
@@ -38,7 +39,7 @@ unsafe impl Send for Object {}
 impl Object {
     fn new(dylib: u64) -> Object {
         let variables = UnsafeCell::new(0);
-        Object { dylib, variables, is_ready: AtomicBool::new(true), looks_up: None }
+        Object { dylib, key: 0, variables, is_ready: AtomicBool::new(true), looks_up: None }
     }
 
     fn write(&self, value: u32) {
@@ -58,6 +59,10 @@ struct Queued(Arc<Object>);
 impl QueuedObject for Queued {
     fn dylib(&self) -> u64 {
         self.0.dylib
+    }
+
+    fn key(&self) -> usize {
+        self.0.key
     }
 }
 
@@ -231,7 +236,7 @@ struct Finaliser {
 
 impl ResourceManager for Finaliser {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> jittison::error::Result<()> {
-        self.queue.remove(|queued| Arc::ptr_eq(&queued.0, &self.object));
+        self.queue.remove([&Queued(self.object.clone())]);
         if self.object.read() == 1 {
             self.object.write(2);
             *self.finalised.lock().unwrap() += 1;

@@ -184,7 +184,11 @@ impl Jit {
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
-        let (address, pin) = self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?;
+        self.0.check_own(dylib)?;
+        let (address, pin) = match self.0.find_quietly(|| Ok(dylib.find_pinned(name)))?.flatten() {
+            Some(found) => found,
+            None => self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?,
+        };
         let hold = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });
         // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`. The pin was taken
         // when the symbol was found, and the handle owns it; without a pin the symbol is absolute, and no removal frees it.
@@ -199,9 +203,9 @@ impl Jit {
     /// # Errors
     /// As [`lookup_in`](Self::lookup_in).
     pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
-        let found = self.0.find(dylib, name)?;
-        if found.flags.contains(SymbolFlags::THREAD_LOCAL) {
-            let variable = TlsIndex::from_address(found.address);
+        let (address, flags) = self.0.find_address(dylib, name)?;
+        if flags.contains(SymbolFlags::THREAD_LOCAL) {
+            let variable = TlsIndex::from_address(address);
             let no_address = || {
                 Error::other(format!(
                     "thread-local variable `{name}` has no address: no loaded library has the TLS module {} with a byte at offset \
@@ -211,7 +215,7 @@ impl Jit {
             };
             return InProcess::address_in_this_thread(variable).ok_or_else(no_address);
         }
-        Ok(found.address)
+        Ok(address)
     }
 
     /// Links every object of a dylib that has initialisers, and every such object of the dylibs that it links against. Then
@@ -235,7 +239,7 @@ impl Jit {
         self.0.check_own(dylib)?;
         self.0.check_can_run()?;
         let pending = self.0.initializers.begin_initialize(dylib);
-        for dylib in dependencies_first(dylib) {
+        for dylib in dependencies_first([dylib]) {
             // A link may add archive members that have initialisers of their own, so look again until there are none.
             loop {
                 let names = dylib.pending_side_effects();

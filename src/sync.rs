@@ -248,12 +248,36 @@ mod imp {
     /// A mutex for a [`per_process!`] static.
     pub(crate) type ProcessMutex<T> = parking_lot::Mutex<T>;
 
+    /// The rank of a lock. Empty in release builds, because it would cost a word per lock.
+    #[derive(Debug)]
+    struct LockRank {
+        #[cfg(debug_assertions)]
+        rank: Rank,
+    }
+
+    impl LockRank {
+        fn new(rank: Rank) -> LockRank {
+            #[cfg(not(debug_assertions))]
+            let _ = rank;
+            LockRank {
+                #[cfg(debug_assertions)]
+                rank,
+            }
+        }
+
+        #[inline(always)]
+        fn hold(&self) -> HeldRank {
+            #[cfg(debug_assertions)]
+            return HeldRank::push(self.rank);
+            #[cfg(not(debug_assertions))]
+            HeldRank {}
+        }
+    }
+
     /// `parking_lot`'s mutex with its rank in the lock order.
     #[derive(Debug)]
     pub(crate) struct Mutex<T> {
-        // Release builds omit it, because it costs a word per mutex.
-        #[cfg(debug_assertions)]
-        rank: Rank,
+        rank: LockRank,
         inner: parking_lot::Mutex<T>,
     }
 
@@ -270,17 +294,11 @@ mod imp {
         }
 
         pub(crate) fn ranked(rank: Rank, value: T) -> Self {
-            #[cfg(not(debug_assertions))]
-            let _ = rank;
-            Mutex {
-                #[cfg(debug_assertions)]
-                rank,
-                inner: parking_lot::Mutex::new(value),
-            }
+            Mutex { rank: LockRank::new(rank), inner: parking_lot::Mutex::new(value) }
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            let rank = self.hold_rank();
+            let rank = self.rank.hold();
             MutexGuard { inner: self.inner.lock(), _rank: rank }
         }
 
@@ -292,18 +310,7 @@ mod imp {
         /// Locks if no other thread holds the mutex.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let inner = self.inner.try_lock()?;
-            Some(MutexGuard { inner, _rank: self.hold_rank() })
-        }
-
-        #[cfg(debug_assertions)]
-        fn hold_rank(&self) -> HeldRank {
-            HeldRank::push(self.rank)
-        }
-
-        #[cfg(not(debug_assertions))]
-        #[inline(always)]
-        fn hold_rank(&self) -> HeldRank {
-            HeldRank {}
+            Some(MutexGuard { inner, _rank: self.rank.hold() })
         }
     }
 
@@ -328,28 +335,41 @@ mod imp {
         }
     }
 
-    /// A value that many threads read and that is seldom written. It has several locks of the rank `Leaf`: a reader takes the
+    /// A value that many threads read and that is seldom written. It has several locks of one rank: a reader takes the
     /// one of its thread, so readers write no common word; a writer takes all. It allocates nothing before the first write.
     #[derive(Debug)]
-    pub(crate) struct ReadMostly<T>(OnceLock<ShardedLock<T>>);
+    pub(crate) struct ReadMostly<T> {
+        rank: LockRank,
+        lock: OnceLock<ShardedLock<T>>,
+    }
 
     impl<T: Default> ReadMostly<T> {
+        /// Of the rank `Leaf`.
         pub(crate) fn new() -> Self {
-            ReadMostly(OnceLock::new())
+            ReadMostly::ranked(Rank::Leaf)
+        }
+
+        pub(crate) fn ranked(rank: Rank) -> Self {
+            ReadMostly { rank: LockRank::new(rank), lock: OnceLock::new() }
         }
 
         /// Calls `read` with the value. `None` when it was never written.
         #[inline(always)] // every lookup runs it
         pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
-            let lock = self.0.get()?;
-            let _rank = HeldRank::push(Rank::Leaf);
+            let lock = self.lock.get()?;
+            let _rank = self.rank.hold();
             Some(read(&lock.read().unwrap_or_else(PoisonError::into_inner)))
         }
 
         pub(crate) fn write<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
-            let lock = self.0.get_or_init(Default::default);
-            let _rank = HeldRank::push(Rank::Leaf);
+            let lock = self.lock.get_or_init(Default::default);
+            let _rank = self.rank.hold();
             edit(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        /// As [`write`](Self::write). `None` when the value was never written: it stays so.
+        pub(crate) fn write_existing<R>(&self, edit: impl FnOnce(&mut T) -> R) -> Option<R> {
+            self.lock.get().is_some().then(|| self.write(edit))
         }
     }
 
@@ -408,12 +428,6 @@ mod imp {
             });
             let _ = HELD_RANKS.try_with(|held| held.borrow_mut().push(rank));
             HeldRank { rank }
-        }
-
-        #[cfg(not(debug_assertions))]
-        #[inline(always)]
-        fn push(_rank: Rank) -> HeldRank {
-            HeldRank {}
         }
     }
 
@@ -616,6 +630,14 @@ mod imp {
     impl<T: Default> ReadMostly<T> {
         pub(crate) fn new() -> Self {
             ReadMostly { is_written: AtomicBool::new(false), value: Mutex::new(T::default()) }
+        }
+
+        pub(crate) fn ranked(_rank: super::Rank) -> Self {
+            ReadMostly::new()
+        }
+
+        pub(crate) fn write_existing<R>(&self, edit: impl FnOnce(&mut T) -> R) -> Option<R> {
+            self.is_written.load(Ordering::Acquire).then(|| self.write(edit))
         }
 
         pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {

@@ -11,7 +11,7 @@
 //! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys) |
 //! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
 //! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
-//! | the rest | `PrefetchHints`, the handling of panics of the embedder's code |
+//! | the rest | `PrefetchHints`, the handling of panics of the embedder's code, the count of steps for tests |
 //!
 //! This room knows no symbol tables, maps no memory and reads no machine code.
 
@@ -30,6 +30,7 @@ mod reentrant_lock;
 mod secondary_map;
 mod segment_kind;
 mod sharded_arc;
+mod step_count;
 mod tls_index;
 
 pub use addr::ExecutorAddr;
@@ -51,6 +52,9 @@ pub(crate) use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub(crate) use secondary_map::SecondaryMap;
 pub use segment_kind::SegmentKind;
 pub(crate) use sharded_arc::{ArcShard, ShardedArc};
+pub(crate) use step_count::count_step;
+#[cfg(all(test, not(loom)))]
+pub(crate) use step_count::steps_of;
 pub use tls_index::TlsIndex;
 
 /// A test size: `usual` in a native run, `under_miri` where Miri interprets the test.

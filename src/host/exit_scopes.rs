@@ -16,6 +16,8 @@
 //! - A handler runs once, because it is removed from its scope before it is called.
 //! - Handlers run in reverse order of their registration. A handler gets its serial and its position in the scope under one
 //!   lock, and it is chosen and removed under one lock.
+//! - A run chooses by a heap with the latest handler of each scope, so a handler costs the same among any number of scopes. The
+//!   list of all registrations tells it of handlers that were registered since it last looked.
 //! - Threads that run handlers of one scope at the same time share the handlers. No thread waits for a handler that another
 //!   thread has removed.
 //! - `register_at_libc` stores the handle before the C library stores the handler, and the handle stays stored until `close`.
@@ -29,9 +31,12 @@
 //! Model: `loom_tests/loom_exit_handlers.rs`.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::ffi::c_int;
 
+use rustc_hash::FxBuildHasher;
+
+use crate::base::count_step;
 use crate::sync::{Arc, ProcessMutex, seeded_bug};
 
 /// All scopes of a process. `H` is the type of a handler.
@@ -44,6 +49,17 @@ struct ScopeTable<H> {
     next_serial: u64,
     /// The open scopes.
     by_number: Option<HashMap<u64, Scope<H>>>,
+    /// The scope of each handler, by serial.
+    by_serial: BTreeMap<u64, u64>,
+}
+
+/// The scopes of one run of handlers.
+struct Run {
+    scopes: HashSet<u64, FxBuildHasher>,
+    /// The last handler of each scope: its serial, and its scope. May have handlers that are gone.
+    latest: BinaryHeap<(u64, u64)>,
+    /// Handlers with lower serials are known.
+    next_serial: u64,
 }
 
 struct Scope<H> {
@@ -64,13 +80,13 @@ pub(crate) type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Syn
 impl<H> ExitScopes<H> {
     #[cfg(not(loom))]
     pub(super) const fn new() -> ExitScopes<H> {
-        ExitScopes { table: ProcessMutex::new(ScopeTable { next_number: 1, next_serial: 0, by_number: None }) }
+        ExitScopes { table: ProcessMutex::new(ScopeTable::new()) }
     }
 
     /// A table without scopes, for models.
     #[cfg(loom)]
     pub fn new() -> ExitScopes<H> {
-        ExitScopes { table: ProcessMutex::new(ScopeTable { next_number: 1, next_serial: 0, by_number: None }) }
+        ExitScopes { table: ProcessMutex::new(ScopeTable::new()) }
     }
 
     /// Opens a scope and returns its number.
@@ -88,7 +104,14 @@ impl<H> ExitScopes<H> {
 
     /// Closes a scope. `deregister` makes the C library remove the handlers of the handle that it gets.
     pub fn close(&self, number: u64, deregister: impl FnOnce(u64)) {
-        let scope = self.table.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&number));
+        let scope = {
+            let mut table = self.table.lock();
+            let scope = table.by_number.as_mut().and_then(|scopes| scopes.remove(&number));
+            for (serial, _) in scope.iter().flat_map(|scope| &scope.handlers) {
+                table.by_serial.remove(serial);
+            }
+            scope
+        };
         if let Some(handle) = scope.as_ref().and_then(|scope| scope.libc_handle) {
             deregister(handle);
         }
@@ -108,31 +131,70 @@ impl<H> ExitScopes<H> {
         }
         let Some(scope) = table.scope(number) else { return false };
         scope.handlers.push((serial, handler));
+        table.by_serial.insert(serial, number);
         true
     }
 
     /// Calls the handlers of `scopes`, the latest first, including those that are registered meanwhile. Returns the number of
     /// calls.
-    pub fn run(&self, scopes: impl Iterator<Item = u64> + Clone, mut call: impl FnMut(H)) -> usize {
+    pub fn run(&self, scopes: impl Iterator<Item = u64>, mut call: impl FnMut(H)) -> usize {
+        let Some(mut run) = self.begin_run(scopes) else { return 0 };
         let mut count = 0;
-        while let Some(handler) = self.pop_latest(scopes.clone()) {
+        while let Some(handler) = self.pop_latest(&mut run) {
             call(handler);
             count += 1;
         }
         count
     }
 
-    /// Removes the handler with the highest serial from `scopes`.
-    fn pop_latest(&self, scopes: impl Iterator<Item = u64>) -> Option<H> {
+    /// Reads the latest handler of each scope. `None` if the process has no handler. Releases the lock now and then, so that no
+    /// other thread waits for long; handlers that are registered meanwhile are found later.
+    fn begin_run(&self, scopes: impl Iterator<Item = u64>) -> Option<Run> {
         let mut table = self.table.lock();
-        let by_number = table.by_number.as_ref()?;
-        let last_serial = |number: u64| Some(by_number.get(&number)?.handlers.last()?.0);
-        let (_, number) = scopes.filter_map(|number| Some((last_serial(number)?, number))).max()?;
-        if seeded_bug!("handler_chosen_under_an_earlier_lock") {
-            drop(table);
-            table = self.table.lock();
+        if table.by_serial.is_empty() {
+            return None;
         }
-        table.scope(number)?.handlers.pop().map(|(_, handler)| handler)
+        let mut run = Run { scopes: HashSet::default(), latest: BinaryHeap::new(), next_serial: table.next_serial };
+        for (position, number) in (1..).zip(scopes) {
+            count_step();
+            if run.scopes.insert(number) {
+                run.latest.extend(table.last_serial(number).map(|serial| (serial, number)));
+            }
+            if position % SCOPE_BATCH == 0 {
+                drop(table);
+                table = self.table.lock();
+            }
+        }
+        Some(run)
+    }
+
+    /// Removes the handler with the highest serial from the scopes of a run.
+    fn pop_latest(&self, run: &mut Run) -> Option<H> {
+        let mut table = self.table.lock();
+        for (serial, number) in table.by_serial.range(run.next_serial..) {
+            if run.scopes.contains(number) {
+                run.latest.push((*serial, *number));
+            }
+        }
+        run.next_serial = table.next_serial;
+        while let Some((serial, number)) = run.latest.pop() {
+            count_step();
+            if seeded_bug!("handler_chosen_under_an_earlier_lock") {
+                drop(table);
+                table = self.table.lock();
+                return table.pop(number);
+            }
+            let last = table.last_serial(number);
+            if last != Some(serial) {
+                // Another thread has removed it.
+                run.latest.extend(last.map(|last| (last, number)));
+                continue;
+            }
+            let handler = table.pop(number);
+            run.latest.extend(table.last_serial(number).map(|last| (last, number)));
+            return handler;
+        }
+        None
     }
 
     /// Calls `register`, which registers a handler with the C library under the object's handle. Returns the result of
@@ -172,6 +234,22 @@ impl<H> ExitScopes<H> {
 }
 
 impl<H> ScopeTable<H> {
+    const fn new() -> ScopeTable<H> {
+        ScopeTable { next_number: 1, next_serial: 0, by_number: None, by_serial: BTreeMap::new() }
+    }
+
+    /// The serial of the last handler of a scope.
+    fn last_serial(&self, number: u64) -> Option<u64> {
+        Some(self.by_number.as_ref()?.get(&number)?.handlers.last()?.0)
+    }
+
+    /// Removes the last handler of a scope.
+    fn pop(&mut self, number: u64) -> Option<H> {
+        let (serial, handler) = self.scope(number)?.handlers.pop()?;
+        self.by_serial.remove(&serial);
+        Some(handler)
+    }
+
     /// An open scope.
     fn scope(&mut self, number: u64) -> Option<&mut Scope<H>> {
         self.by_number.as_mut()?.get_mut(&number)
@@ -181,5 +259,53 @@ impl<H> ScopeTable<H> {
 impl<H> Scope<H> {
     fn new() -> Scope<H> {
         Scope { handlers: Vec::new(), keep_alive: None, libc_handle: None }
+    }
+}
+
+/// The number of scopes that a run reads under one lock.
+const SCOPE_BATCH: usize = 128;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::steps_of;
+
+    /// Runs two handlers of each of `count` scopes. Returns the order of the calls, and the steps.
+    fn run(count: usize) -> (Vec<usize>, usize) {
+        let (table, mut called) = (ExitScopes::new(), Vec::new());
+        let scopes: Vec<u64> = (0..count).map(|_| table.open()).collect();
+        for handler in 0..2 * count {
+            assert!(table.register(scopes[handler % count], handler));
+        }
+        let steps =
+            steps_of(|| assert_eq!(table.run(scopes.iter().copied(), |handler| called.push(handler)), 2 * count));
+        (called, steps)
+    }
+
+    #[test]
+    fn a_handler_takes_the_same_steps_among_any_number_of_scopes_and_the_latest_is_first() {
+        for count in [1, 10, 1000] {
+            let (called, steps) = run(count);
+            assert!(called.iter().copied().eq((0..2 * count).rev()));
+            assert_eq!(steps, 3 * count, "once to list each scope, once for each handler");
+        }
+    }
+
+    #[test]
+    fn a_run_also_calls_handlers_that_its_handlers_register_in_any_of_its_scopes() {
+        let table = ExitScopes::new();
+        let [first, second, other] = [(); 3].map(|()| table.open());
+        table.register(first, 1);
+        table.register(second, 2);
+        table.register(other, 3);
+        let mut called = Vec::new();
+        let count = table.run([first, second].into_iter(), |handler: u64| {
+            called.push(handler);
+            if handler < 10 {
+                assert!(table.register(if handler == 1 { second } else { first }, 10 + handler));
+            }
+        });
+        assert_eq!((count, called), (4, vec![2, 12, 1, 11]));
+        assert_eq!(table.run([other].into_iter(), |_| {}), 1);
     }
 }

@@ -55,7 +55,10 @@ impl Jit {
         if !guard.is_of(&self.0.session) {
             return Err(ErrorKind::ForeignGuard { symbol: name.to_string() }.into());
         }
-        let (address, _) = self.0.find_initialized(dylib, name, |_| Some(()))?;
+        let address = match self.0.find_quietly(|| self.0.find_address(dylib, name))? {
+            Some((address, _)) => address,
+            None => self.0.find_initialized(dylib, name, |_| Some(()))?.0,
+        };
         // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`. The symbol was
         // found after `guard` of this session was entered, so its code stays in memory for `'g`, which the result cannot
         // outlive.

@@ -10,9 +10,7 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::host::Executor;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
-use crate::session::{
-    self, ExecutionSession, JitDylib, LookupResult, RequiredState, SymbolRef, SymbolRequest, SymbolWatch, Visibility,
-};
+use crate::session::{self, ExecutionSession, JitDylib, SymbolFlags, SymbolRef, SymbolWatch};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
@@ -70,11 +68,21 @@ impl JitInner {
         if self.can_run { Ok(()) } else { Err(MemoryFault::NeverRuns.into()) }
     }
 
-    /// Finds a symbol that is ready, or links it.
-    pub(in crate::jit) fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
-        let order = dylib.search_order();
-        let mut found = self.session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
-        found.pop().ok_or_else(|| not_found(dylib, name))
+    /// The address and the flags of a symbol that is ready, or is linked by this call.
+    #[inline]
+    pub(in crate::jit) fn find_address(&self, dylib: &JitDylib, name: &str) -> Result<(ExecutorAddr, SymbolFlags)> {
+        self.check_own(dylib)?;
+        dylib.find_address(name)
+    }
+
+    /// As [`find_initialized`](Self::find_initialized), if no object of the session waits for its initialisers before and
+    /// after `find` runs. Then the object of the symbol is initialised, and no walk of the link order is needed.
+    #[inline]
+    pub(in crate::jit) fn find_quietly<R>(&self, find: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
+        self.check_can_run()?;
+        let Some(before) = self.initializers.finished_queue() else { return Ok(None) };
+        let found = find()?;
+        Ok((self.initializers.finished_queue() == Some(before)).then_some(found))
     }
 
     /// Finds a symbol that is ready, or links it. Then keeps its code in memory with `hold`, unless the symbol is absolute,
@@ -88,7 +96,8 @@ impl JitInner {
         self.check_can_run()?;
         // Read before the search, so that a failure on another thread during the search counts as well.
         let failures = self.initializers.failures();
-        let found = self.find(dylib, name)?;
+        self.check_own(dylib)?;
+        let found = dylib.find_from(name)?;
         let held = match &found.symbol {
             Some(symbol) => Some(hold(symbol).ok_or_else(|| not_found(dylib, name))?),
             None => None,
@@ -108,14 +117,17 @@ impl JitInner {
     /// Runs the initialisers that wait: those of the dependencies first, then those of the dylib. Returns the number of
     /// functions called.
     pub(in crate::jit) fn run_pending(&self, dylib: &JitDylib) -> usize {
+        if !self.initializers.has_pending() {
+            return 0;
+        }
         let order = dylib.search_order();
-        order.iter().rev().map(|(dylib, _)| self.initializers.run_pending(dylib)).sum()
+        self.initializers.run_pending_of_all(order.iter().rev().map(|(dylib, _)| dylib))
     }
 }
 
 /// The error for one missing symbol. If its definition failed, the error has the cause.
 pub(in crate::jit) fn not_found(dylib: &JitDylib, name: &str) -> Error {
-    session::not_found(&[(dylib.clone(), Visibility::All)], vec![name.to_string()], None)
+    session::not_found_in(dylib, name)
 }
 
 /// The error for a symbol whose object was removed because one of its initialisers failed.

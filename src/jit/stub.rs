@@ -66,3 +66,51 @@ impl fmt::Debug for Stub {
         write!(f, "stub `{}`", self.0.name())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{Name, sized, steps_of};
+    use crate::session::{Alias, SymbolFlags};
+
+    /// The steps of `define` for `count` names, per name.
+    fn steps_per_name(count: usize, define: impl Fn(&Jit, &[String])) -> usize {
+        let jit = Jit::new().unwrap();
+        let names: Vec<_> = (0..count).map(|number| format!("name{number}")).collect();
+        let steps = steps_of(|| define(&jit, &names));
+        assert!(names.iter().all(|name| jit.main_dylib().symbol_flags(name).is_some()));
+        steps.div_ceil(count)
+    }
+
+    #[cfg_attr(miri, ignore = "maps code memory")]
+    #[test]
+    fn a_stub_takes_the_same_steps_in_a_set_of_any_size() {
+        let create = |jit: &Jit, names: &[String]| {
+            let tracker = jit.main_dylib().create_tracker().unwrap();
+            let stubs: Vec<_> = names.iter().map(|name| (name.as_str(), ExecutorAddr::new(8))).collect();
+            jit.create_stubs(&tracker, &stubs).unwrap();
+            // SAFETY: J1 - nothing calls the stub.
+            unsafe { jit.redirect_stub(jit.main_dylib(), &names[names.len() - 1], ExecutorAddr::new(16)) }.unwrap();
+            std::mem::forget(tracker);
+        };
+        let [few, many] = [50, sized(5000, 100)].map(|count| steps_per_name(count, create));
+        assert_eq!((few, many), (4, 4));
+    }
+
+    #[cfg_attr(miri, ignore = "maps code memory")]
+    #[test]
+    fn a_lazy_function_takes_the_same_steps_in_a_set_of_any_size() {
+        let define = |jit: &Jit, names: &[String]| {
+            let tracker = jit.main_dylib().create_tracker().unwrap();
+            let source = jit.create_dylib("source").unwrap();
+            let alias = |name: &String| {
+                let (name, aliasee) = (Name::new(name), Name::new("function"));
+                Alias { name, aliasee, flags: SymbolFlags::EXPORTED | SymbolFlags::CALLABLE }
+            };
+            jit.lazy_reexport(&tracker, &source, &names.iter().map(alias).collect::<Vec<_>>()).unwrap();
+            std::mem::forget(tracker);
+        };
+        let [few, many] = [50, sized(5000, 100)].map(|count| steps_per_name(count, define));
+        assert_eq!((few, many), (4, 4));
+    }
+}

@@ -169,10 +169,22 @@ impl InitFiniRegistry {
     /// This runs linked code, so the caller has the user's consent (H3). An exception or panic of an initialiser unwinds through
     /// this function.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
+        self.run_pending_of_all(std::iter::once(dylib))
+    }
+
+    /// As [`run_pending`](Self::run_pending), for each of `dylibs` in order. Goes to each dylib once.
+    pub(crate) fn run_pending_of_all<'a>(&self, dylibs: impl Iterator<Item = &'a JitDylib>) -> usize {
         if !self.has_pending() {
             return 0;
         }
-        dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
+        dependencies_first(dylibs).iter().map(|dylib| self.run_pending_of(dylib)).sum()
+    }
+
+    /// If no object of the session waits for its initialisers or is being initialised: a number that is the same as long as
+    /// none is queued.
+    #[inline]
+    pub(crate) fn finished_queue(&self) -> Option<usize> {
+        self.inner.queue.finished()
     }
 
     fn run_pending_of(&self, dylib: &JitDylib) -> usize {
@@ -198,7 +210,7 @@ impl InitFiniRegistry {
     /// Counts one more initialisation of a dylib, before it is initialised. If the returned guard is dropped without
     /// [`commit`](InitializeGuard::commit), the count is undone.
     pub(crate) fn begin_initialize(&self, dylib: &JitDylib) -> InitializeGuard<'_> {
-        let order: Vec<_> = dependencies_first(dylib).iter().map(JitDylib::id).collect();
+        let order: Vec<_> = dependencies_first([dylib]).iter().map(JitDylib::id).collect();
         self.inner.has_counts.store(true, Ordering::Relaxed);
         self.inner.counts.increment(dylib.id(), &order);
         InitializeGuard { inner: &self.inner, dylib: dylib.id(), is_committed: false }
@@ -341,6 +353,10 @@ impl QueuedObject for Arc<ObjectRecord> {
     fn dylib(&self) -> u64 {
         self.dylib
     }
+
+    fn key(&self) -> usize {
+        Arc::as_ptr(self) as usize
+    }
 }
 
 impl ObjectRecord {
@@ -438,7 +454,7 @@ impl RegistryInner {
             }
         }
         // A deferred object is in the queue already.
-        self.queue.remove(|record| waiting.contains_key(&(Arc::as_ptr(record) as usize)));
+        self.queue.remove(waiting.values());
         for (address, record) in waiting {
             self.begun.lock().remove(&address);
             self.queue.push(record);
@@ -473,7 +489,7 @@ impl RegistryInner {
             begun.shrink_to(capacity);
         }
         drop(begun);
-        self.queue.remove(|record| removed.iter().any(|other| Arc::ptr_eq(record, other)));
+        self.queue.remove(removed);
     }
 }
 

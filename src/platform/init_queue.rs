@@ -15,15 +15,24 @@
 //! it. The count is decremented with `Release` and read with `Acquire`. So a thread that reads zero sees all that
 //! earlier holders of the lock have done.
 //!
+//! Objects are queued by dylib and by key. So each step costs in proportion to the objects that it returns, however many
+//! others wait.
+//!
 //! The queue does not know initialisers, pins or trackers. `init_fini.rs` does.
 //! Model: `loom_tests/loom_init_queue.rs`.
 
+use rustc_hash::FxHashMap;
+
+use crate::base::count_step;
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread, seeded_bug};
 
 /// An object that waits for initialisation.
 pub trait QueuedObject {
     /// The number of its dylib.
     fn dylib(&self) -> u64;
+
+    /// A number that no other queued object of its dylib has.
+    fn key(&self) -> usize;
 }
 
 /// The queue. Its objects are `T`.
@@ -32,11 +41,14 @@ pub struct InitQueue<T> {
     /// Number of objects that are queued or being initialised, and of locks that were acquired without objects. The fast path
     /// reads only this.
     unfinished: AtomicUsize,
+    /// Counts what was ever added to `unfinished`.
+    begun: AtomicUsize,
     released: Condvar,
 }
 
 struct QueueState<T> {
-    queued: Vec<T>,
+    /// By dylib and key. No dylib is without objects.
+    queued: FxHashMap<u64, FxHashMap<usize, T>>,
     holder: Option<Holder>,
 }
 
@@ -56,8 +68,9 @@ impl<T: QueuedObject> InitQueue<T> {
     /// An empty queue.
     pub fn new() -> InitQueue<T> {
         InitQueue {
-            state: Mutex::new(QueueState { queued: Vec::new(), holder: None }),
+            state: Mutex::new(QueueState { queued: FxHashMap::default(), holder: None }),
             unfinished: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
             released: Condvar::new(),
         }
     }
@@ -68,16 +81,23 @@ impl<T: QueuedObject> InitQueue<T> {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
+    /// If [`is_finished`](Self::is_finished), a number that is the same as long as nothing is queued.
+    #[inline]
+    pub(crate) fn finished(&self) -> Option<usize> {
+        // Read after `unfinished`: an object that is counted there is counted here before.
+        self.is_finished().then(|| self.begun.load(Ordering::Acquire))
+    }
+
     /// Number of queued objects.
     pub fn len(&self) -> usize {
-        self.state.lock().queued.len()
+        self.state.lock().queued.values().map(FxHashMap::len).sum()
     }
 
     /// Queues an object.
     pub fn push(&self, object: T) {
         // Counted before it is queued: a holder that gets the object must not subtract it before it was added.
-        self.unfinished.fetch_add(1, Ordering::Release);
-        self.state.lock().queued.push(object);
+        self.begin_one();
+        self.state.lock().queue(object);
     }
 
     /// Locks, and removes the objects of a dylib from the queue. The table in the file's header says when it waits
@@ -88,21 +108,16 @@ impl<T: QueuedObject> InitQueue<T> {
         while state.must_wait(this_thread, dylib) {
             self.released.wait(&mut state);
         }
-        let (own, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.queued).into_iter().partition(|object| object.dylib() == dylib);
-        state.queued = others;
-        if own.is_empty() {
-            return None;
-        }
+        let own = state.queued.remove(&dylib)?;
         let outer = state.set_holder(this_thread, &[dylib]);
-        Some((InitToken { outer, weight: 0 }, own))
+        Some((InitToken { outer, weight: 0 }, own.into_values().inspect(|_| count_step()).collect()))
     }
 
     /// Locks for `dylibs`, without objects. Other threads that initialise one of them wait.
     pub fn lock(&self, dylibs: &[u64]) -> InitToken {
         let this_thread = current_thread();
         // From here on, other threads find the queue unfinished and look for a holder.
-        self.unfinished.fetch_add(1, Ordering::Release);
+        self.begin_one();
         let mut state = self.state.lock();
         while state.holder.as_ref().is_some_and(|(holder, _)| *holder != this_thread) {
             self.released.wait(&mut state);
@@ -113,7 +128,7 @@ impl<T: QueuedObject> InitQueue<T> {
     /// Queues objects again that the holder acquired and that are not ready. Subtracts `removed_count` objects that it acquired
     /// and that were removed meanwhile. Only the holder calls this.
     pub fn requeue(&self, unready: Vec<T>, removed_count: usize) {
-        self.state.lock().queued.extend(unready);
+        self.state.lock().queue_all(unready);
         if !seeded_bug!("gone_object_left_unfinished") {
             self.unfinished.fetch_sub(removed_count, Ordering::Release);
         }
@@ -123,27 +138,55 @@ impl<T: QueuedObject> InitQueue<T> {
     pub fn release(&self, token: InitToken, finished_count: usize, deferred: Vec<T>) {
         let ordering = if seeded_bug!("turn_ended_without_release") { Ordering::Relaxed } else { Ordering::Release };
         let mut state = self.state.lock();
-        state.queued.extend(deferred);
+        state.queue_all(deferred);
         state.holder = if seeded_bug!("nested_turn_ends_the_outer") { None } else { token.outer };
         self.unfinished.fetch_sub(finished_count + token.weight, ordering);
         self.released.notify_all();
     }
 
-    /// Removes queued objects. An object that a holder has acquired stays with it: the holder finds that it is removed.
-    pub fn remove(&self, is_removed: impl Fn(&T) -> bool) {
+    /// Removes those of `objects` that are queued. An object that a holder has acquired stays with it: the holder finds that it
+    /// is removed.
+    pub fn remove<'a>(&self, objects: impl IntoIterator<Item = &'a T>)
+    where
+        T: 'a,
+    {
         let mut state = self.state.lock();
-        let before = state.queued.len();
-        state.queued.retain(|object| !is_removed(object));
-        self.unfinished.fetch_sub(before - state.queued.len(), Ordering::Release);
+        let removed = objects.into_iter().filter(|object| state.unqueue(*object)).count();
+        self.unfinished.fetch_sub(removed, Ordering::Release);
+    }
+
+    fn begin_one(&self) {
+        self.begun.fetch_add(1, Ordering::Release);
+        self.unfinished.fetch_add(1, Ordering::Release);
     }
 }
 
 impl<T: QueuedObject> QueueState<T> {
+    fn queue(&mut self, object: T) {
+        self.queued.entry(object.dylib()).or_default().insert(object.key(), object);
+    }
+
+    fn queue_all(&mut self, objects: Vec<T>) {
+        objects.into_iter().for_each(|object| self.queue(object));
+    }
+
+    /// Removes an object. Returns whether it was queued.
+    fn unqueue(&mut self, object: &T) -> bool {
+        count_step();
+        let dylib = object.dylib();
+        let Some(queued) = self.queued.get_mut(&dylib) else { return false };
+        let is_queued = queued.remove(&object.key()).is_some();
+        if queued.is_empty() {
+            self.queued.remove(&dylib);
+        }
+        is_queued
+    }
+
     /// Whether another thread holds the lock, and this dylib is one of its dylibs or has queued objects.
     fn must_wait(&self, this_thread: ThreadId, dylib: u64) -> bool {
         let Some((holder, dylibs)) = &self.holder else { return false };
         let is_locked = dylibs.contains(&dylib) && !seeded_bug!("taken_object_waited_for_by_nobody");
-        *holder != this_thread && (is_locked || self.queued.iter().any(|object| object.dylib() == dylib))
+        *holder != this_thread && (is_locked || self.queued.contains_key(&dylib))
     }
 
     /// Makes this thread the holder, for `dylibs` and those of the outer acquisition. Returns the previous holder.
@@ -153,5 +196,50 @@ impl<T: QueuedObject> QueueState<T> {
         all.extend(dylibs);
         self.holder = Some((this_thread, all));
         outer
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::steps_of;
+
+    #[derive(Clone, Copy)]
+    struct Object(u64, usize);
+
+    impl QueuedObject for Object {
+        fn dylib(&self) -> u64 {
+            self.0
+        }
+
+        fn key(&self) -> usize {
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_step_takes_as_long_as_its_own_objects_however_many_others_are_queued() {
+        for count in [10, 1000] {
+            let queue = InitQueue::new();
+            (0..count).for_each(|number| queue.push(Object(number as u64 % 10, number)));
+            let removed = Object(3, 3);
+            assert_eq!(steps_of(|| queue.remove([&removed])), 1);
+            queue.push(Object(77, 0));
+            let steps = steps_of(|| {
+                let (token, own) = queue.acquire(77).unwrap();
+                queue.release(token, own.len(), Vec::new());
+            });
+            assert_eq!((steps, queue.len()), (1, count - 1));
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_finished_queue_changes_when_an_object_was_queued_and_removed() {
+        let queue = InitQueue::new();
+        let before = queue.finished();
+        queue.push(Object(1, 1));
+        assert_eq!(queue.finished(), None);
+        queue.remove([&Object(1, 1)]);
+        assert!(before.is_some() && queue.finished().is_some() && queue.finished() != before);
     }
 }

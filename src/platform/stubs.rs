@@ -9,21 +9,23 @@
 //!
 //! Stubs that are made together are one allocation with their slots, recorded under a key. They are freed with their tracker,
 //! and their names can be defined again. A stub does not keep the code of its target in memory.
+//!
+//! A claimed symbol has the index of its stub, and a name is found by its hash. So a stub costs the same in a set of any size.
 
 use std::fmt;
 
 use rustc_hash::FxHashMap;
 
 use crate::arch::{Arch, STUB_SIZE};
-use crate::base::{ExecutorAddr, Name, SegmentKind};
+use crate::base::{ExecutorAddr, Name, SegmentKind, count_step};
 use crate::error::{Error, ErrorKind, LinkFault, MemoryFault, Result};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
-    Event, ExecutionSession, JitDylib, ManagerRank, MaterializationResponsibility, MaterializationUnit, Pin,
-    RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
+    ClaimedSymbol, Event, ExecutionSession, JitDylib, ManagerRank, MaterializationResponsibility, MaterializationUnit,
+    NameSink, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, Ordering};
 
 /// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). [Register](Self::register) it with the session.
 pub struct StubManager {
@@ -34,9 +36,13 @@ pub struct StubManager {
 /// The stubs by key and by name. It is the manager, so that only the session can call it: `remove_resources` frees stubs.
 struct StubTables {
     ledger: MemoryLedger<Arc<StubBlock>>,
-    /// Stubs by dylib and name. A leaf lock: no other lock is taken under it.
-    by_name: Mutex<FxHashMap<(u64, Name), StubRef>>,
+    /// A leaf lock: no other lock is taken under it.
+    by_name: Mutex<StubsByName>,
 }
+
+/// Stubs by dylib, then by name.
+#[derive(Default)]
+struct StubsByName(FxHashMap<u64, FxHashMap<Name, StubRef>>);
 
 /// A stub: its block and its index there.
 type StubRef = (Arc<StubBlock>, u64);
@@ -64,7 +70,7 @@ impl HasMemory for Arc<StubBlock> {
 impl StubManager {
     /// Makes a manager that allocates stubs from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
-        let tables = StubTables { ledger: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) };
+        let tables = StubTables { ledger: MemoryLedger::new(), by_name: Mutex::new(StubsByName::default()) };
         Arc::new(StubManager { memory, tables: Arc::new(tables) })
     }
 
@@ -100,12 +106,13 @@ impl StubManager {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
         tracker.define(StubUnit {
             manager: self.clone(),
-            symbols: stubs.iter().map(|(name, _)| (Name::new(name), flags)).collect(),
+            symbols: Name::all_of(stubs.iter().map(|(name, _)| *name)).map(|name| (name, flags)).collect(),
             targets: stubs.iter().map(|(_, target)| *target).collect(),
             record: Some(Box::new(record)),
         })?;
-        let requests: Vec<_> = stubs.iter().map(|(name, _)| SymbolRequest::required(name)).collect();
-        tracker.dylib().lookup(&requests, RequiredState::Ready).map(drop)
+        // The unit makes all its symbols ready in one step.
+        let first = SymbolRequest::required(stubs[0].0);
+        tracker.dylib_handle().lookup(&[first], RequiredState::Ready).map(drop)
     }
 
     /// Redirects a stub to `target`. Later calls reach the new target. Running calls stay in the old one.
@@ -113,7 +120,10 @@ impl StubManager {
     /// # Errors
     /// [`ErrorKind::NoSuchStub`].
     pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
-        let stub = self.tables.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+        if self.tables.store_unobserved(dylib, name, target) {
+            return Ok(());
+        }
+        let stub = self.tables.by_name.lock().get(dylib.id(), name).cloned();
         let (block, index) = stub.ok_or_else(|| no_such_stub(dylib, name))?;
         redirect(block.slot(index).as_ref(), dylib, name, target);
         Ok(())
@@ -126,7 +136,7 @@ impl StubManager {
     pub(crate) fn find(&self, dylib: &JitDylib, name: &str) -> Result<StubHandle> {
         loop {
             let pinned = dylib.pin(name);
-            let stub = self.tables.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+            let stub = self.tables.by_name.lock().get(dylib.id(), name).cloned();
             let (Some((block, index)), Some((address, pin))) = (stub, pinned) else {
                 return Err(no_such_stub(dylib, name));
             };
@@ -282,16 +292,62 @@ fn redirect_observed(slot: &Word, dylib: &JitDylib, stub: &str, to: ExecutorAddr
     dylib.observers().deliver(&Event::Redirected { dylib, stub, from, to });
 }
 
+impl StubTables {
+    /// Redirects a stub if no observer hears of it. The lock keeps the stub's memory meanwhile. Returns whether it did.
+    #[inline]
+    fn store_unobserved(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> bool {
+        if dylib.observers().is_active() {
+            return false;
+        }
+        let by_name = self.by_name.lock();
+        let Some((block, index)) = by_name.get(dylib.id(), name) else { return false };
+        block.memory.word(index * SLOT).is_some_and(|slot| {
+            // As `Word::store`: code that jumps to the new target sees what this thread has written there.
+            slot.store(target.value(), Ordering::Release);
+            true
+        })
+    }
+
+    /// Calls `edit` for each of `names`. Releases the lock between two batches, so that no other thread waits for long.
+    fn edit_names<N>(&self, names: impl Iterator<Item = N>, mut edit: impl FnMut(&mut StubsByName, N)) {
+        let mut names = names.peekable();
+        while names.peek().is_some() {
+            let mut by_name = self.by_name.lock();
+            names.by_ref().take(NAME_BATCH).for_each(|name| edit(&mut by_name, name));
+        }
+    }
+}
+
+impl StubsByName {
+    #[inline]
+    fn get(&self, dylib: u64, name: &str) -> Option<&StubRef> {
+        self.0.get(&dylib)?.get(name)
+    }
+
+    fn insert(&mut self, name: Name, stub: StubRef) {
+        self.0.entry(stub.0.dylib).or_default().insert(name, stub);
+    }
+
+    /// Removes a name, unless it is that of another block by now.
+    fn remove(&mut self, name: &str, block: &Arc<StubBlock>) {
+        let Some(stubs) = self.0.get_mut(&block.dylib) else { return };
+        if stubs.get(name).is_some_and(|(found, _)| Arc::ptr_eq(found, block)) {
+            stubs.remove(name);
+        }
+        if stubs.is_empty() {
+            self.0.remove(&block.dylib);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.0.values().map(FxHashMap::len).sum()
+    }
+}
+
 impl ResourceManager for StubTables {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         for block in self.ledger.take(key) {
-            let mut by_name = self.by_name.lock();
-            for name in &block.names {
-                let name = (block.dylib, name.clone());
-                if by_name.get(&name).is_some_and(|(found, _)| Arc::ptr_eq(found, &block)) {
-                    by_name.remove(&name);
-                }
-            }
+            self.edit_names(block.names.iter(), |by_name, name| by_name.remove(name, &block));
         }
         Ok(())
     }
@@ -333,22 +389,25 @@ impl StubUnit {
         let start = memory.address(SegmentKind::Code);
         let dylib = responsibility.dylib();
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
-        let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
-        responsibility.notify_resolved(|claimed| Some(start.offset(index_of(&claimed.name)? * STUB)))?;
+        responsibility.notify_resolved(|claimed| Some(start.offset(index_of(claimed)? * STUB)))?;
         let record = self.record.take();
         responsibility.with_resource_key(|key| {
             if let Some(record) = record {
                 record(key, &NewStubs(&block));
             }
             self.manager.tables.ledger.record(&dylib, key, block.clone());
-            let mut by_name = self.manager.tables.by_name.lock();
-            for claimed in responsibility.symbols() {
-                if let Some(index) = index_of(&claimed.name) {
-                    by_name.insert((block.dylib, claimed.name.clone()), (block.clone(), index));
-                }
-            }
+            let named = responsibility.symbols().iter().filter_map(|claimed| Some((claimed, index_of(claimed)?)));
+            self.manager.tables.edit_names(named, |by_name, (claimed, index)| {
+                by_name.insert(claimed.name.clone(), (block.clone(), index));
+            });
         })
     }
+}
+
+/// The index of the stub of a symbol: its position in the unit.
+fn index_of(claimed: &ClaimedSymbol) -> Option<u64> {
+    count_step();
+    claimed.number.map(u64::from)
 }
 
 impl MaterializationUnit for StubUnit {
@@ -360,6 +419,10 @@ impl MaterializationUnit for StubUnit {
         &self.symbols
     }
 
+    fn give_names(&mut self, sink: &mut NameSink<'_>) {
+        self.symbols.iter().for_each(|(name, _)| sink.push(name.clone()));
+    }
+
     fn materialize(mut self: Box<Self>, responsibility: MaterializationResponsibility) {
         match self.materialize_stubs(&responsibility) {
             Ok(()) => drop(responsibility.notify_emitted(Vec::new())),
@@ -367,6 +430,9 @@ impl MaterializationUnit for StubUnit {
         }
     }
 }
+
+/// The number of names that are inserted or removed under one lock.
+const NAME_BATCH: usize = 128;
 
 /// Size of a stub in bytes.
 const STUB: u64 = STUB_SIZE as u64;

@@ -118,7 +118,7 @@ pub use core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 pub use core::symbol_ref::{LookupResult, SymbolRef};
 pub use lookup::lookup_and_apply::LookupAndApply;
 pub use lookup::lookup_future::LookupFuture;
-pub(crate) use lookup::not_found::not_found;
+pub(crate) use lookup::not_found::not_found_in;
 pub(crate) use lookup::ready_lookup::{FoundSymbol, ReadyLookup};
 pub use lookup::symbol_at::SymbolAt;
 pub use materialize::aliases::{Alias, ReexportsGenerator};

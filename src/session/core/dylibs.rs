@@ -12,11 +12,14 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
+
+use crate::base::count_step;
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::types::ids::DylibId;
 use crate::session::types::request::Visibility;
-use crate::sync::Arc;
+use crate::sync::{Arc, Weak};
 
 pub(crate) struct Dylibs {
     /// In creation order, because ids ascend.
@@ -91,6 +94,37 @@ impl Dylibs {
         std::mem::take(&mut self.spare)
     }
 }
+
+/// Removed dylibs that may still have trackers to reclaim.
+///
+/// The list is swept when it is twice as long as after the last sweep. So an insertion costs the same in a list of any length.
+#[derive(Default)]
+pub(crate) struct RemovedDylibs {
+    by_id: FxHashMap<u64, Weak<DylibInner>>,
+    /// The length after the last sweep.
+    swept_len: usize,
+}
+
+impl RemovedDylibs {
+    /// Adds a dylib, unless another removal of it has done so.
+    pub(crate) fn insert(&mut self, dylib: &Arc<DylibInner>) {
+        self.by_id.insert(dylib.id.number(), Arc::downgrade(dylib));
+        if self.by_id.len() > 2 * self.swept_len + MIN_SWEEP {
+            self.by_id.retain(|_, dylib| {
+                count_step();
+                dylib.strong_count() > 0
+            });
+            self.swept_len = self.by_id.len();
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<DylibInner>> {
+        self.by_id.values().filter_map(Weak::upgrade)
+    }
+}
+
+/// A shorter list of removed dylibs is not swept.
+const MIN_SWEEP: usize = 16;
 
 /// The most spares at a time: few threads create short-lived dylibs at once.
 const MAX_SPARE: usize = 4;
@@ -174,6 +208,21 @@ mod tests {
         drop(manager);
         assert_eq!(alive.strong_count(), 0);
         drop(reused);
+    }
+
+    #[test]
+    fn the_list_of_removed_dylibs_is_swept_in_constant_time_per_dylib() {
+        let session = ExecutionSession::new();
+        let mut removed = RemovedDylibs::default();
+        let dylibs: Vec<_> =
+            (0..crate::base::sized(2000, 100)).map(|_| session.create_dylib("held").unwrap()).collect();
+        let steps = crate::base::steps_of(|| dylibs.iter().for_each(|dylib| removed.insert(dylib.inner())));
+        assert!(steps <= 2 * dylibs.len(), "{steps} steps");
+        assert_eq!(removed.iter().count(), dylibs.len());
+        // A dead dylib leaves at a later insertion.
+        drop(dylibs);
+        session.end().unwrap();
+        assert!(removed.iter().count() <= MAX_SPARE);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::session::core::dylibs::Dylibs;
+use crate::session::core::dylibs::{Dylibs, RemovedDylibs};
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::observer::{Observer, Observers};
@@ -17,12 +17,13 @@ use crate::session::pins::calls::Calls;
 use crate::session::pins::dependants::PinGraph;
 use crate::session::pins::guards::Guards;
 use crate::session::pins::revocable_pins::RevocablePins;
+use crate::session::symbols::name_watch::NameWatch;
 use crate::session::types::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::types::failed_transfers::FailedTransfers;
 use crate::session::types::pending_removals::PendingRemovals;
 use crate::session::work::background_thread::BackgroundThread;
 use crate::session::work::dispatcher::Dispatcher;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak, seeded_bug};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, seeded_bug};
 
 /// Which thread reclaims a removed tracker whose last pin is dropped later, or whose last deferring guard is left
 /// later. A tracker that nothing holds is always reclaimed by the thread that removes it.
@@ -94,7 +95,7 @@ pub(crate) struct SessionInner {
     pub(crate) dispatcher: Arc<Dispatcher<Materialization>>,
     pub(crate) reclaimer: Arc<BackgroundThread>,
     /// Removed dylibs that may still have trackers to reclaim.
-    pub(in crate::session) removed_dylibs: Mutex<Vec<Weak<DylibInner>>>,
+    pub(in crate::session) removed_dylibs: Mutex<RemovedDylibs>,
     pub(crate) pending_removals: PendingRemovals<TrackerCore>,
     /// Trackers in state Reclaiming; `reclaim` processes them.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
@@ -110,6 +111,8 @@ pub(crate) struct SessionInner {
     pub(crate) failed_transfers: FailedTransfers<dyn ResourceManager>,
     pub(crate) error_reporter: ReporterHandle,
     pub(crate) observers: Observers,
+    /// The names whose definition invalidates cached searches.
+    pub(crate) names: Arc<NameWatch>,
 }
 
 impl ExecutionSession {
@@ -135,7 +138,7 @@ impl ExecutionSession {
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             reclaimer: BackgroundThread::new("jittison-reclaim"),
-            removed_dylibs: Mutex::new(Vec::new()),
+            removed_dylibs: Mutex::new(RemovedDylibs::default()),
             pending_removals: PendingRemovals::new(),
             deferred: Queue::new(),
             only_revocable: Queue::new(),
@@ -145,6 +148,7 @@ impl ExecutionSession {
             failed_transfers: FailedTransfers::new(),
             error_reporter: ReporterHandle::new(options.error_reporter),
             observers: Observers::new(options.observers),
+            names: Arc::new(NameWatch::new()),
         }))))
     }
 

@@ -170,8 +170,7 @@ impl JitDylib {
         if !state.open {
             return;
         }
-        // A name that was absent may exist now.
-        state.table.clear_negative_cache();
+        state.table.note_generator();
         let serial = state.generators_added;
         state.generators_added += 1;
         state.generators.push(GeneratorEntry::new(generator, serial));

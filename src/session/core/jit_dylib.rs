@@ -14,6 +14,7 @@ use crate::session::core::execution_session::{ManagerList, SessionInner};
 use crate::session::core::generator::GeneratorEntry;
 use crate::session::core::materialization::MaterializationUnit;
 use crate::session::core::observer::Observers;
+use crate::session::core::order_cache::OrderCache;
 use crate::session::core::query::Waiter;
 use crate::session::core::resource_tracker::{ResourceTracker, TrackerCore};
 use crate::session::pins::pinned::Pinned;
@@ -64,6 +65,8 @@ pub(crate) struct DylibInner {
     pub(crate) state: Mutex<DylibState>,
     /// The symbols that are looked up often, for lookups that do not take this dylib's lock.
     pub(crate) ready: Arc<ReadyIndex>,
+    /// Where the names are that searches through a long link order have found.
+    pub(crate) order: OrderCache,
     /// The number of objects that all layers have added.
     pub(crate) objects_added: AtomicU64,
     /// Whether the trackers hold versions of functions that are reached through stubs. Set before the first tracker is
@@ -85,6 +88,7 @@ impl TableTypes for DylibEntries {
 
 pub(crate) type SymbolTable = symbol_table::SymbolTable<DylibEntries>;
 pub(crate) type UnitRecord = symbol_table::UnitRecord<DylibEntries>;
+pub(crate) type TakenUnit = symbol_table::TakenUnit<DylibEntries>;
 pub(crate) type RemovedSymbol = symbol_table::RemovedSymbol<DylibEntries>;
 pub(crate) type TrackerRecord = symbol_table::TrackerRecord<DylibEntries>;
 
@@ -110,7 +114,7 @@ pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
 
 /// The dylibs that a link searches after its own dylib. All links into that dylib share the list, so a link writes no
 /// reference count of the other dylibs.
-pub(crate) type LinkCache = Arc<SmallVec<[(Arc<DylibInner>, Visibility); 4]>>;
+pub(crate) type LinkCache = Arc<SmallVec<[(JitDylib, Visibility); 4]>>;
 
 /// Weak, so that a removed dylib drops out.
 pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
@@ -181,14 +185,14 @@ impl JitDylib {
         });
     }
 
-    /// Applies `edit` to the link order under the dylib's lock, and clears the link cache.
+    /// Applies `edit` to the link order under the dylib's lock, and clears what is cached of it.
     pub(crate) fn edit_link_order<R>(&self, edit: impl FnOnce(&mut LinkOrder) -> R) -> R {
         let mut state = self.inner.state.lock();
         let outcome = edit(&mut state.link_order);
-        // Dropped after the lock is released: the cache may hold the last reference to another dylib.
-        let link_cache = state.link_cache.take();
+        // Dropped after the lock is released: a cache may hold the last reference to another dylib.
+        let order = (state.link_cache.take(), self.inner.order.clear());
         drop(state);
-        drop(link_cache);
+        drop(order);
         outcome
     }
 
@@ -265,6 +269,7 @@ impl DylibInner {
             name: Arc::from(name),
             objects_added: AtomicU64::new(0),
             has_versions: AtomicBool::new(false),
+            order: OrderCache::new(),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
             state: Mutex::ranked(
                 Rank::Dylib,
@@ -297,12 +302,19 @@ impl DylibInner {
         true
     }
 
-    /// Clears the link cache if `other`, a dylib in it, is closed. The next link makes a new one.
+    /// Clears what is cached of the link order if `other`, a dylib of it, is closed. The next search makes it anew.
     pub(crate) fn clear_link_cache_if_closed(&self, other: &DylibInner) {
         if !other.state.lock().open {
-            let link_cache = self.state.lock().link_cache.take();
-            drop(link_cache);
+            self.clear_link_cache();
         }
+    }
+
+    /// Clears what is cached of the link order.
+    pub(crate) fn clear_link_cache(&self) {
+        let mut state = self.state.lock();
+        let order = (state.link_cache.take(), self.order.clear());
+        drop(state);
+        drop(order);
     }
 
     /// Checks that this is a dylib of `session`. Two sessions have different locks, and each frees what only the code of
@@ -351,6 +363,7 @@ impl DylibState {
         }
         link_order.clear();
         table.clear_failures();
+        table.unwatch_names();
         (*open, *generators_added, self.trackers_created) = (true, 0, 0);
         true
     }
@@ -433,7 +446,8 @@ impl DylibState {
     pub(crate) fn link_cache(&mut self, own: &DylibInner) -> LinkCache {
         let order = &self.link_order;
         let others = || order.iter().filter(|(dylib, _)| !std::ptr::eq(dylib.as_ptr(), own));
-        let alive = || others().filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility))).collect();
+        let handle = |dylib: &Weak<DylibInner>| dylib.upgrade().map(JitDylib::from_inner);
+        let alive = || others().filter_map(|(dylib, visibility)| Some((handle(dylib)?, *visibility))).collect();
         self.link_cache.get_or_insert_with(|| Arc::new(alive())).clone()
     }
 

@@ -7,7 +7,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use crate::base::Name;
+use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::responsibility::MaterializationResponsibility;
+use crate::session::types::request::Visibility;
 use crate::session::types::symbol::SymbolFlags;
 use crate::session::work::dispatch::{self, Job, TaskQueue};
 use crate::session::work::worker_pool::{PoolOfThread, PooledJob};
@@ -94,6 +96,22 @@ pub trait MaterializationUnit: Send {
         let _ = sink;
     }
 
+    /// A unit that materialises only this symbol. `None` if this unit materialises its symbols together. With it, a lookup
+    /// takes only what it asks for, and leaves the other symbols to this unit. Called under the dylib's lock, so only units of
+    /// this crate can implement it, as for [`give_names`](Self::give_names).
+    #[doc(hidden)]
+    fn part(&self, symbol: UnitSymbol<'_>) -> Option<Box<dyn MaterializationUnit>> {
+        let _ = symbol;
+        None
+    }
+
+    /// The definition that a symbol of this unit stands for, if this is a unit of aliases. As for [`part`](Self::part).
+    #[doc(hidden)]
+    fn aliasee(&self, symbol: UnitSymbol<'_>) -> Option<Aliasee<'_>> {
+        let _ = symbol;
+        None
+    }
+
     /// A lookup found one of the symbols: materialise all symbols of `responsibility`. Called with no lock held.
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility);
 
@@ -116,6 +134,17 @@ impl<'a> NameSink<'a> {
     pub(crate) fn push(&mut self, name: Name) {
         (self.0)(name);
     }
+}
+
+/// A symbol of a unit, by its name. Not nameable outside the crate.
+#[derive(Clone, Copy)]
+pub struct UnitSymbol<'a>(pub(crate) &'a str);
+
+/// What an alias stands for. Not nameable outside the crate.
+pub struct Aliasee<'a> {
+    pub(crate) source: &'a JitDylib,
+    pub(crate) visibility: Visibility,
+    pub(crate) name: &'a Name,
 }
 
 /// A unit that a lookup has taken out of the table, with its responsibility.

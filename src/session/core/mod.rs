@@ -16,6 +16,7 @@ pub(in crate::session) mod generator;
 pub(in crate::session) mod jit_dylib;
 pub(in crate::session) mod materialization;
 pub(in crate::session) mod observer;
+pub(in crate::session) mod order_cache;
 pub(in crate::session) mod query;
 pub(in crate::session) mod resource_manager;
 pub(in crate::session) mod resource_tracker;

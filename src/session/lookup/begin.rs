@@ -10,8 +10,6 @@
 //! A symbol that is removed between 1 and 2, and not defined again, is not found. A symbol that is removed after 2
 //! fails the query with the cause.
 
-use std::slice;
-
 use smallvec::SmallVec;
 
 use crate::base::catch;
@@ -22,23 +20,28 @@ use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_or
 use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
-use crate::session::lookup::lazy_unit::take_unit;
+use crate::session::lookup::lazy_unit::take_unit_of;
 use crate::session::lookup::not_found::not_found;
+use crate::session::lookup::ready_alias;
 use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
+use crate::session::lookup::searched::Searched;
 use crate::session::symbols::symbol_table::found_symbol;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
 
 /// Looks up `requests` for `query`. The thread that has the last symbol delivers the outcome.
-pub(crate) fn start(
+pub(crate) fn start<'a>(
     session: &Arc<SessionInner>,
-    order: &[(JitDylib, Visibility)],
-    requests: &[SymbolRequest<'_>],
+    order: impl Into<Searched<'a>>,
+    requests: &[SymbolRequest<'a>],
     needed_by: Option<&str>,
     query: Arc<Query>,
 ) {
-    if let Err(error) = check_order(session, order) {
+    let order = order.into();
+    if let Searched::Listed(order) = &order
+        && let Err(error) = check_order(session, order)
+    {
         return complete(&session.error_reporter, query.fail(&error));
     }
     let mut search = Search::new(order, requests);
@@ -68,10 +71,10 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
     query.set_expected(requests.len(), matches.len());
     let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
-        let (dylib, visibility) = &order[group[0].dylib];
+        let Some((dylib, visibility)) = order.get(group[0].dylib) else { continue };
         let mut state = dylib.inner().state.lock();
         let gone = group.iter().find(|Match { request, id, .. }| {
-            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query) {
+            match attach(&mut state, dylib.inner(), visibility, *id, &requests[*request], *request, &query) {
                 Attached::Waiting(task) => tasks.extend(task),
                 Attached::Answered(result) => query.record_while_attaching(result.map(|result| (*request, result))),
                 Attached::Gone => return true,
@@ -81,7 +84,8 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
         drop(state);
         if let Some(gone) = gone {
             let name = requests[gone.request].name.to_string();
-            let error = not_found(slice::from_ref(&order[gone.dylib]), vec![name], needed_by);
+            let searched = [(dylib.clone(), visibility)];
+            let error = not_found(&Searched::from(&searched[..]), vec![name], needed_by);
             complete(&session.error_reporter, query.fail(&error));
             break;
         }
@@ -106,7 +110,8 @@ pub(crate) fn attach_one(
         Attached::Answered(result) => complete(reporter, query.record(result.map(|result| (0, result)))),
         Attached::Gone => {
             let searched = [(JitDylib::from_inner(dylib.clone()), visibility)];
-            complete(reporter, query.fail(&not_found(&searched, vec![request.name.to_string()], None)));
+            let error = not_found(&Searched::from(&searched[..]), vec![request.name.to_string()], None);
+            complete(reporter, query.fail(&error));
         }
     }
 }
@@ -142,9 +147,17 @@ fn attach(
     if query.is_satisfied_by(symbol.state) {
         return Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib)));
     }
-    let unit = symbol.unit();
+    if symbol.unit().is_none() {
+        state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
+        return Attached::Waiting(None);
+    }
+    if ready_alias::make_ready(state, dylib, id).is_some()
+        && let Some(symbol) = state.table.symbol(id)
+    {
+        return Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib)));
+    }
     state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
-    Attached::Waiting(unit.and_then(|unit| take_unit(state, unit)))
+    Attached::Waiting(take_unit_of(state, id))
 }
 
 /// A search that is suspended at a generator. Dropping it fails its lookup.

@@ -6,16 +6,21 @@
 use smallvec::SmallVec;
 
 use crate::base::ExecutorAddr;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::session::core::execution_session::{ExecutionSession, SessionInner};
-use crate::session::core::jit_dylib::{JitDylib, check_order};
+use crate::session::core::jit_dylib::{DylibInner, JitDylib, check_order};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::query::{Query, Results};
+use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::{LookupResult, LookupResults};
 use crate::session::lookup::begin::{attach_one, start};
-use crate::session::lookup::ready_lookup::TryFind;
+use crate::session::lookup::not_found::not_found;
+use crate::session::lookup::ready_lookup::{FindFrom, TryFind};
 use crate::session::lookup::search::{Match, Search};
+use crate::session::lookup::searched::Searched;
 use crate::session::lookup::{begin, ready_lookup};
+use crate::session::symbols::symbol_table::Found;
+use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
 use crate::session::work::dispatch::queued_count;
@@ -111,6 +116,41 @@ impl JitDylib {
     }
 }
 
+impl JitDylib {
+    /// The address and the flags of one symbol of this dylib or its link order; waits until the symbol is ready.
+    #[inline]
+    pub(crate) fn find_address(&self, name: &str) -> Result<(ExecutorAddr, SymbolFlags)> {
+        find_from(self, name, |found, _| (found.address, found.flags), |found| (found.address, found.flags))
+    }
+
+    /// For models: the address of a ready symbol of this dylib or its link order.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn address_for_models(&self, name: &str) -> Option<ExecutorAddr> {
+        self.find_address(name).ok().map(|(address, _)| address)
+    }
+
+    /// As [`find_address`](Self::find_address), with the definition.
+    pub(crate) fn find_from(&self, name: &str) -> Result<LookupResult> {
+        find_from(self, name, |found, dylib| found.result(dylib), |found| found)
+    }
+
+    /// A ready symbol of this dylib alone, with a pin of its tracker unless it is absolute. `None` if the symbol is not ready,
+    /// or not of this dylib.
+    pub(crate) fn find_pinned(&self, name: &str) -> Option<(ExecutorAddr, Option<Pin>)> {
+        let state = self.inner().state.lock();
+        let (_, symbol) = state.find_visible_hashed(name.as_bytes(), NameHash::of(name), Visibility::All)?;
+        if !state.is_open() || symbol.state != SymbolState::Ready {
+            return None;
+        }
+        if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
+            return Some((symbol.address(), None));
+        }
+        // S2: the owner is live under this lock.
+        Some((symbol.address(), Some(Pin::new(state.table.owner(symbol)?.clone())?)))
+    }
+}
+
 /// Looks up `requests` and waits for them. Runs the tasks of this thread meanwhile.
 pub(crate) fn wait(
     session: &Arc<SessionInner>,
@@ -149,8 +189,30 @@ pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
     let (session, tried) =
         (&dylib.inner().session, ready_lookup::try_find(order, name, SymbolState::Ready, |found, _| found.address));
     address_from(session, tried, name, |requests, query| {
-        start(session, &[(dylib.clone(), Visibility::All)], requests, None, query);
+        start(session, &[(dylib.clone(), Visibility::All)][..], requests, None, query);
     })
+}
+
+/// Looks one name up in `own` and its link order, and waits until it is ready. `make_result` makes the result of a ready symbol
+/// in place, `of_result` that of another one.
+#[inline]
+pub(crate) fn find_from<R>(
+    own: &JitDylib,
+    name: &str,
+    make_result: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+    of_result: impl FnOnce(LookupResult) -> R,
+) -> Result<R> {
+    match ready_lookup::try_find_from(own.inner(), name, make_result) {
+        FindFrom::Found(found) => Ok(found),
+        FindFrom::Missing => Err(not_found(&Searched::from_dylib(own), vec![name.to_string()], None)),
+        FindFrom::Unknown => {
+            let (session, query) = (&own.inner().session, Query::blocking(RequiredState::Ready));
+            let requests = [SymbolRequest::required(name)];
+            let found =
+                wait_for(session, &query, || start(session, Searched::from_dylib(own), &requests, None, query.clone()));
+            found?.pop().map(of_result).ok_or_else(|| Error::other("a lookup lost its only result"))
+        }
+    }
 }
 
 /// The address that was found, or else the result of a query. `search` starts the query if the symbol was not found.

@@ -1,18 +1,39 @@
-//! [`take_unit`]: takes a lazy unit out of the table when a lookup finds one of its symbols.
+//! [`take_unit_of`]: takes a lazy unit out of the table when a lookup finds one of its symbols.
+//!
+//! A unit whose symbols have nothing in common, such as a set of aliases, gives a part for each symbol. Then a lookup of one
+//! of n symbols costs the same for every n.
 
-use crate::base::{Name, RecycledVec};
-use crate::session::core::jit_dylib::{DylibState, SymbolTable, UnitRecord};
-use crate::session::core::materialization::{Materialization, MaterializationUnit, NameSink, Task};
+use crate::base::{Name, RecycledVec, count_step};
+use crate::session::core::jit_dylib::{DylibState, SymbolTable, TakenUnit};
+use crate::session::core::materialization::{Materialization, MaterializationUnit, NameSink, Task, UnitSymbol};
 use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::symbols::symbol_table::UnitId;
 use crate::session::types::symbol::SymbolId;
 
-/// Takes a lazy unit out of the table. The returned task materialises it. Called under the dylib's lock.
+/// Takes what materialises the lazy symbol `wanted` out of the table: its unit, or only its part of it. The returned task
+/// materialises it. Called under the dylib's lock.
+pub(crate) fn take_unit_of(state: &mut DylibState, wanted: SymbolId) -> Option<Task> {
+    let symbol = state.table.symbol(wanted)?;
+    let unit_id = symbol.unit()?;
+    let record = state.table.unit(unit_id)?;
+    let name = state.table.name(symbol);
+    // The last symbol takes the unit itself along.
+    let is_shared = record.owed_count() > 1;
+    let part = record.unit.as_ref().filter(|_| is_shared).and_then(|unit| unit.part(UnitSymbol(name.as_str())));
+    let Some(unit) = part else { return take_unit(state, unit_id) };
+    count_step();
+    let name = name.to_name();
+    let (core, unit_name) = (state.table.owner(symbol)?.clone(), state.table.unit_name(symbol).clone());
+    let flags = state.table.begin_alone(wanted)?;
+    let mut claimed = RecycledVec::with_capacity(1);
+    claimed.push(ClaimedSymbol { id: wanted, ..ClaimedSymbol::with_flags(name, flags, None) });
+    let responsibility = MaterializationResponsibility::new(core, unit_name, claimed);
+    Some(Task::Materialize(Materialization { unit, discarded: Vec::new(), responsibility }))
+}
+
+/// As [`take_unit_of`], for all symbols of a unit.
 pub(crate) fn take_unit(state: &mut DylibState, unit: UnitId) -> Option<Task> {
-    let record = state.table.take_unit(unit)?;
-    let is_complete = record.is_complete();
-    let UnitRecord { unit, symbols, discarded, .. } = record;
-    let mut unit = unit?;
+    let TakenUnit { mut unit, symbols, is_complete, discarded } = state.table.take_unit(unit)?;
     let first = state.table.symbol(*symbols.first()?)?;
     let (core, unit_name) = (state.table.owner(first)?.clone(), state.table.unit_name(first).clone());
     let claimed = claim_symbols_of(&mut *unit, &symbols, is_complete, &mut state.table);
@@ -31,6 +52,7 @@ fn claim_symbols_of(
     let mut claimed = RecycledVec::with_capacity(symbols.len());
     let (mut position, mut next, mut unmatched) = (0, 0, Vec::new());
     let mut receive = |name: Name| {
+        count_step();
         let number = Some(position);
         position += 1;
         // The names and the entries are in the same order, but a name that another definition took has no entry.
@@ -47,6 +69,7 @@ fn claim_symbols_of(
     unit.give_names(&mut NameSink::new(&mut receive));
     // The entries that no received name has matched: all of them if the unit gives no names.
     for id in symbols[next..].iter().copied() {
+        count_step();
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();
         let number = unmatched.iter().find(|(other, _)| *other == name).and_then(|(_, number)| *number);

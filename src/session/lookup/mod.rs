@@ -4,8 +4,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `ready_lookup.rs` | lookups that need no wait: every symbol is far enough along |
-//! | `search.rs` | step 1: find every name |
+//! | `search.rs`, `searched.rs` | step 1: find every name, in the dylibs of an order |
+//! | `long_order.rs` | which dylibs of a long link order matter for a name |
 //! | `begin.rs` | steps 2 and 3: attach the query, dispatch the units |
+//! | `lazy_unit.rs`, `ready_alias.rs` | what of a lazy unit is dispatched; aliases that need no dispatch |
 //! | `not_found.rs` | the error for missing names, with the causes of those whose definitions failed |
 //! | `blocking.rs`, `lookup_future.rs`, `lookup_and_apply.rs` | the public methods |
 //!
@@ -15,9 +17,12 @@
 pub(in crate::session) mod begin;
 pub(in crate::session) mod blocking;
 pub(in crate::session) mod lazy_unit;
+pub(in crate::session) mod long_order;
 pub(in crate::session) mod lookup_and_apply;
 pub(in crate::session) mod lookup_future;
 pub(in crate::session) mod not_found;
+pub(in crate::session) mod ready_alias;
 pub(in crate::session) mod ready_lookup;
 pub(in crate::session) mod search;
+pub(in crate::session) mod searched;
 pub(in crate::session) mod symbol_at;

@@ -10,9 +10,10 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{ExecutorAddr, RecycledVec, impl_recycle};
+use crate::base::{ExecutorAddr, Name, RecycledVec, count_step, impl_recycle};
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, LinkCache};
-use crate::session::core::symbol_ref::{DependencyRef, LookupResult, NameOf};
+use crate::session::core::symbol_ref::{DependencyRef, LookupResult, LookupResults, NameOf, SymbolRef};
+use crate::session::lookup::{long_order, ready_alias};
 use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::symbols::symbol_table::{Found, found_symbol};
 use crate::session::types::name_hash::NameHash;
@@ -57,15 +58,13 @@ impl ReadyLookup {
         name_of: &'a NameOf<'a>,
         dependencies: &mut SmallVec<[DependencyRef<'a>; 8]>,
     ) {
-        let others = self.link_cache.as_deref().map_or(&[][..], |others| others);
-        let dylib = |index: u32| index.checked_sub(1).map_or(own, |index| &others[index as usize].0);
         let mut is_sorted = true;
         for (position, symbol) in self.symbols.iter().enumerate() {
             if let Some((dylib_index, id)) = symbol.definition {
                 is_sorted &= dependencies.last().is_none_or(|last: &DependencyRef<'_>| last.dylib_index <= dylib_index);
                 let name_position = position as u32;
                 dependencies.push(DependencyRef::by_position(
-                    dylib(dylib_index),
+                    self.dylib(own, dylib_index),
                     id,
                     name_of,
                     name_position,
@@ -75,6 +74,30 @@ impl ReadyLookup {
         }
         if !is_sorted {
             dependencies.sort_unstable_by_key(|dependency: &DependencyRef<'_>| dependency.dylib_index);
+        }
+    }
+}
+
+impl ReadyLookup {
+    /// The results of a lookup of `requests` from `own`.
+    pub(crate) fn results(&self, own: &Arc<DylibInner>, requests: &[SymbolRequest<'_>]) -> LookupResults {
+        let results = self.symbols.iter().zip(requests).map(|(symbol, request)| {
+            let reference = |(dylib, id): (u32, SymbolId)| SymbolRef {
+                dylib: self.dylib(own, dylib).clone(),
+                id,
+                name: Name::new(request.name),
+            };
+            let FoundSymbol { address, flags, definition } = *symbol;
+            LookupResult { address, flags, symbol: definition.map(reference) }
+        });
+        results.collect()
+    }
+
+    /// The dylib at a position of the search order of `own`.
+    fn dylib<'a>(&'a self, own: &'a Arc<DylibInner>, position: u32) -> &'a Arc<DylibInner> {
+        match (&self.link_cache, position) {
+            (Some(others), 1..) => others[position as usize - 1].0.inner(),
+            _ => own,
         }
     }
 }
@@ -93,16 +116,18 @@ pub(crate) fn try_lookup(own: &Arc<DylibInner>, names: &[&[u8]], required: Requi
     search.search_index(0, own, Visibility::All);
     let mut link_cache = None;
     if !search.is_done() {
+        link_cache = search.search_cached_order(own)?;
+    }
+    if !search.is_done() {
         let mut state = own.state.lock();
         search.search_table(0, own, Visibility::All, &mut state)?;
         if !search.is_done() {
-            link_cache = Some(state.link_cache(own));
-        }
-    }
-    for (position, (dylib, visibility)) in link_cache.iter().flat_map(|others| others.iter()).enumerate() {
-        if search.search_dylib(position + 1, dylib, *visibility).is_none() {
-            own.clear_link_cache_if_closed(dylib);
-            return None;
+            let others = state.link_cache(own);
+            drop(state);
+            search.search_others(own, &others)?;
+            // Names that were found in another list have positions of that list.
+            link_cache.is_none_or(|cached| Arc::ptr_eq(&cached, &others)).then_some(())?;
+            link_cache = Some(others);
         }
     }
     search.is_done().then_some(())?;
@@ -151,8 +176,27 @@ impl Missing {
         Missing(((1_u64 << names) - 1) as u32)
     }
 
+    fn only(index: usize) -> Missing {
+        Missing(1 << index)
+    }
+
     fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    fn add(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    fn add_all(&mut self, others: Missing) {
+        self.0 |= others.0;
+    }
+
+    /// Keeps `names`, which are some of these. Returns the others.
+    fn replace_by(&mut self, names: Missing) -> Missing {
+        let others = Missing(self.0 & !names.0);
+        *self = names;
+        others
     }
 
     fn for_each(mut self, mut body: impl FnMut(usize)) {
@@ -192,6 +236,61 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> TrySearch<'a, R, F>
 
     fn is_done(&self) -> bool {
         self.missing.is_empty()
+    }
+
+    /// Searches the dylibs of the link order of `own`. `None` as for [`search_dylib`](Self::search_dylib).
+    fn search_others(&mut self, own: &Arc<DylibInner>, others: &LinkCache) -> Option<()> {
+        if long_order::is_long(others) {
+            let mut unknown: SmallVec<[(&str, NameHash); 8]> = SmallVec::new();
+            self.missing.for_each(|index| {
+                let name = std::str::from_utf8(self.names[index]).ok();
+                unknown.extend(name.map(|name| (name, self.hashes[index])));
+            });
+            long_order::fill(own, unknown.into_iter());
+            let cached = self.search_cached_order(own)?;
+            return cached.is_some_and(|cached| Arc::ptr_eq(&cached, others)).then_some(());
+        }
+        for (position, (dylib, visibility)) in (1..).zip(others.iter()) {
+            if self.search_dylib(position, dylib.inner(), *visibility).is_none() {
+                own.clear_link_cache_if_closed(dylib.inner());
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Searches the dylibs that define the missing names according to the cached link order of `own`. Returns the dylibs of
+    /// that order if one was searched. `None` as for [`search_dylib`](Self::search_dylib).
+    fn search_cached_order(&mut self, own: &Arc<DylibInner>) -> Option<Option<LinkCache>> {
+        let (mut first, mut is_answered): (SmallVec<[(u32, Missing); 4]>, _) = (SmallVec::new(), true);
+        let others = own.order.read(&own.session.names, |order| {
+            let others = order.others()?;
+            let last = order.generator_from(0).unwrap_or(u32::MAX).min(others.len() as u32);
+            self.missing.for_each(|index| {
+                let position = order.first(&own.session.names, self.names[index], self.hashes[index]);
+                let Some(position) = position else { return };
+                // No dylib defines the name, or an earlier generator may define it.
+                is_answered &= position <= last;
+                match first.iter_mut().find(|(other, _)| *other == position) {
+                    Some((_, names)) => names.add(index),
+                    None => first.push((position, Missing::only(index))),
+                }
+            });
+            (!first.is_empty()).then(|| others.clone())
+        });
+        is_answered.then_some(())?;
+        let Some(others) = others else { return Some(None) };
+        for (position, names) in first {
+            let (dylib, visibility) = &others[position as usize - 1];
+            let rest = self.missing.replace_by(names);
+            let searched = self.search_dylib(position as usize, dylib.inner(), *visibility);
+            self.missing.add_all(rest);
+            if searched.is_none() {
+                own.clear_link_cache_if_closed(dylib.inner());
+                return None;
+            }
+        }
+        Some(Some(others))
     }
 
     /// Searches one dylib for the missing names. `None` when a name is found but not far enough along, when a generator
@@ -290,46 +389,176 @@ pub(crate) fn try_find<'a, R>(
 ) -> TryFind<'a, R> {
     let hash = NameHash::of(name);
     for (dylib, visibility) in order {
-        let indexed = dylib.ready.find(name, hash, |name, symbol| {
-            let ReadySymbol { address, flags, id } = symbol;
-            let is_visible = visibility.sees(flags) && !symbol.is_absent();
-            is_visible.then(|| make_result(&Found { address, flags, id, name: name.borrowed() }, dylib))
-        });
-        match indexed {
-            Some(Some(found)) => return TryFind::Found(found),
-            Some(None) => continue,
-            None => {}
+        match find_in(dylib, visibility, name, hash, required, &make_result) {
+            FindIn::Found(found) => return TryFind::Found(found),
+            FindIn::Absent => continue,
+            FindIn::Pending(id) => return TryFind::Pending { dylib, visibility, id },
+            FindIn::Unknown => return TryFind::Unknown,
         }
-        let mut state = dylib.state.lock();
-        if !state.is_open() {
-            return TryFind::Unknown;
-        }
-        let Some((id, symbol)) = state.find_visible_hashed(name.as_bytes(), hash, visibility) else {
-            // A generator of this dylib may define the name. It comes before the later dylibs, and is not called here.
-            if state.has_generators() {
-                return TryFind::Unknown;
-            }
-            continue;
-        };
-        if symbol.state < required {
-            return TryFind::Pending { dylib, visibility, id };
-        }
-        let found = make_result(&found_symbol(&state.table, id, symbol), dylib);
-        if symbol.state == SymbolState::Ready {
-            // Seeded bug: inserts into the index without the dylib's lock, so a removal in between misses the entry.
-            let late = seeded_bug!("indexed_without_the_dylib_lock").then(|| {
-                let ready = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
-                (state.table.name(symbol).to_name(), ready)
-            });
-            state.table.note_ready_lookup(id);
-            if let Some((name, ready)) = late {
-                drop(state);
-                dylib.ready.insert(name, ready);
-            }
-        }
-        return TryFind::Found(found);
     }
     TryFind::Unknown
+}
+
+/// The result of looking for one name in one dylib.
+enum FindIn<R> {
+    Found(R),
+    Pending(SymbolId),
+    /// The dylib does not define it, and has no generator.
+    Absent,
+    /// A generator may define it, or the dylib is closed.
+    Unknown,
+}
+
+/// Looks for one name in the index of a dylib. `None` if the index has no entry, `Some(None)` if its entry is not visible.
+#[inline(always)]
+fn find_indexed<R>(
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
+    name: &str,
+    hash: NameHash,
+    make_result: &impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> Option<Option<R>> {
+    dylib.ready.find(name, hash, |name, symbol| {
+        let ReadySymbol { address, flags, id } = symbol;
+        let is_visible = visibility.sees(flags) && !symbol.is_absent();
+        is_visible.then(|| make_result(&Found { address, flags, id, name: name.borrowed() }, dylib))
+    })
+}
+
+#[inline(always)]
+fn find_in<R>(
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
+    name: &str,
+    hash: NameHash,
+    required: SymbolState,
+    make_result: &impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> FindIn<R> {
+    count_step();
+    match find_indexed(dylib, visibility, name, hash, make_result) {
+        Some(Some(found)) => return FindIn::Found(found),
+        Some(None) => return FindIn::Absent,
+        None => {}
+    }
+    let mut state = dylib.state.lock();
+    if !state.is_open() {
+        return FindIn::Unknown;
+    }
+    let Some((id, symbol)) = state.find_visible_hashed(name.as_bytes(), hash, visibility) else {
+        // A generator of this dylib may define the name. It comes before the later dylibs, and is not called here.
+        return if state.has_generators() { FindIn::Unknown } else { FindIn::Absent };
+    };
+    if symbol.state < required {
+        let is_ready = ready_alias::make_ready(&mut state, dylib, id).is_some();
+        let Some(symbol) = state.table.symbol(id).filter(|_| is_ready) else { return FindIn::Pending(id) };
+        return FindIn::Found(make_result(&found_symbol(&state.table, id, symbol), dylib));
+    }
+    let found = make_result(&found_symbol(&state.table, id, symbol), dylib);
+    if symbol.state == SymbolState::Ready {
+        // Seeded bug: inserts into the index without the dylib's lock, so a removal in between misses the entry.
+        let late = seeded_bug!("indexed_without_the_dylib_lock").then(|| {
+            let ready = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
+            (state.table.name(symbol).to_name(), ready)
+        });
+        state.table.note_ready_lookup(id);
+        if let Some((name, ready)) = late {
+            drop(state);
+            dylib.ready.insert(name, ready);
+        }
+    }
+    FindIn::Found(found)
+}
+
+/// The result of looking for one name in the search order of a dylib.
+pub(crate) enum FindFrom<R> {
+    Found(R),
+    /// No dylib of the order defines the name, and none has a generator.
+    Missing,
+    /// The symbol is not ready, or a generator may define it, or a dylib is closed.
+    Unknown,
+}
+
+/// Looks for one name, without waiting, in `own` and then in its link order. `make_result` makes the result in place.
+#[inline]
+pub(crate) fn try_find_from<R>(
+    own: &Arc<DylibInner>,
+    name: &str,
+    make_result: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> FindFrom<R> {
+    let hash = NameHash::of(name);
+    if let Some(Some(found)) = find_indexed(own, Visibility::All, name, hash, &make_result) {
+        return FindFrom::Found(found);
+    }
+    match find_cached(own, name, hash, &make_result) {
+        Some(outcome) => outcome,
+        None => find_uncached(own, name, hash, &make_result),
+    }
+}
+
+/// Looks for a name in the dylib that defines it according to the cached link order of `own`. `None` if the cache does not
+/// know, or the dylib does not define the name any more.
+fn find_cached<R>(
+    own: &Arc<DylibInner>,
+    name: &str,
+    hash: NameHash,
+    make_result: &impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> Option<FindFrom<R>> {
+    let (dylib, visibility) = match own.order.read(&own.session.names, |order| {
+        let (position, others) = (order.first(&own.session.names, name.as_bytes(), hash)?, order.others()?);
+        // An earlier generator may define the name.
+        if order.generator_from(0).is_some_and(|generator| generator < position) {
+            return Some(Err(FindFrom::Unknown));
+        }
+        let Some((dylib, visibility)) = others.get(position as usize - 1) else { return Some(Err(FindFrom::Missing)) };
+        match find_indexed(dylib.inner(), *visibility, name, hash, make_result) {
+            Some(Some(found)) => Some(Err(FindFrom::Found(found))),
+            _ => Some(Ok((dylib.clone(), *visibility))),
+        }
+    })? {
+        Ok(place) => place,
+        Err(outcome) => return Some(outcome),
+    };
+    match find_in(dylib.inner(), visibility, name, hash, SymbolState::Ready, make_result) {
+        FindIn::Found(found) => Some(FindFrom::Found(found)),
+        FindIn::Pending(_) => Some(FindFrom::Unknown),
+        FindIn::Absent => None,
+        FindIn::Unknown => {
+            own.clear_link_cache_if_closed(dylib.inner());
+            None
+        }
+    }
+}
+
+/// Looks for a name in `own`, then in each dylib of its link order. If the order is long, stores the outcome in its cache.
+#[cold]
+fn find_uncached<R>(
+    own: &Arc<DylibInner>,
+    name: &str,
+    hash: NameHash,
+    make_result: &impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> FindFrom<R> {
+    match find_in(own, Visibility::All, name, hash, SymbolState::Ready, make_result) {
+        FindIn::Found(found) => return FindFrom::Found(found),
+        FindIn::Absent => {}
+        FindIn::Pending(_) | FindIn::Unknown => return FindFrom::Unknown,
+    }
+    let others = own.state.lock().link_cache(own);
+    if long_order::is_long(&others) {
+        long_order::fill(own, std::iter::once((name, hash)));
+        return find_cached(own, name, hash, make_result).unwrap_or(FindFrom::Unknown);
+    }
+    for (dylib, visibility) in others.iter() {
+        match find_in(dylib.inner(), *visibility, name, hash, SymbolState::Ready, make_result) {
+            FindIn::Found(found) => return FindFrom::Found(found),
+            FindIn::Absent => {}
+            FindIn::Pending(_) => return FindFrom::Unknown,
+            FindIn::Unknown => {
+                own.clear_link_cache_if_closed(dylib.inner());
+                return FindFrom::Unknown;
+            }
+        }
+    }
+    FindFrom::Missing
 }
 
 /// The dylibs of a search order.
@@ -343,7 +572,6 @@ const MAX_NAMES: usize = 32;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::Name;
     use crate::session::ExecutionSession;
 
     #[test]

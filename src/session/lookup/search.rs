@@ -1,29 +1,32 @@
 //! [`Search`]: step 1 of a lookup. It finds a definition for each name, and a generator may suspend it.
 //!
 //! A search walks the dylibs of its order. In each dylib it matches the missing names, and then calls the generators
-//! with the names that the dylib does not define.
+//! with the names that the dylib does not define. In a long link order it passes over the dylibs that do not matter for the
+//! missing names (`long_order.rs`).
 //!
 //! If a generator captures the lookup, the search is parked with copies of its names ([`OwnedSearch`]), until the
 //! generator resumes it. A search that comes to a generator with a captured lookup waits in the generator's queue.
 //! Queued searches resume one by one, even those that need no definition from the generator any more.
 
-use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::base::count_step;
 use crate::error::Result;
 use crate::session::core::generator::{GeneratorEntry, ParkedLookup, SuspendedSlot, Suspension};
 use crate::session::core::jit_dylib::JitDylib;
+use crate::session::lookup::long_order;
 use crate::session::lookup::not_found::not_found;
+use crate::session::lookup::searched::Searched;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
 
 /// A walk through dylibs and their generators.
 pub(crate) struct Search<'a> {
-    order: Cow<'a, [(JitDylib, Visibility)]>,
+    order: Searched<'a>,
     requests: SmallVec<[SymbolRequest<'a>; 2]>,
     matches: SmallVec<[Match; 2]>,
     /// The requests without a match.
@@ -33,6 +36,8 @@ pub(crate) struct Search<'a> {
     /// The generators of the current dylib with lower serials have been called. `None` until the names were matched
     /// there.
     next_serial: Option<u64>,
+    /// Whether the search goes through all dylibs of a long link order.
+    visits_all: bool,
 }
 
 /// A request and the definition that was found for it.
@@ -45,7 +50,7 @@ pub(crate) struct Match {
 
 /// A suspended search, with copies of its names.
 pub(crate) struct OwnedSearch {
-    order: Vec<(JitDylib, Visibility)>,
+    order: Searched<'static>,
     names: Vec<(String, bool)>,
     matches: SmallVec<[Match; 2]>,
     missing: SmallVec<[usize; 2]>,
@@ -70,14 +75,15 @@ pub(crate) enum SuspensionPoint {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(order: &'a [(JitDylib, Visibility)], requests: &[SymbolRequest<'a>]) -> Search<'a> {
+    pub(crate) fn new(order: impl Into<Searched<'a>>, requests: &[SymbolRequest<'a>]) -> Search<'a> {
         Search {
-            order: Cow::Borrowed(order),
+            order: order.into(),
             requests: SmallVec::from_slice(requests),
             matches: SmallVec::with_capacity(requests.len()),
             missing: (0..requests.len()).collect(),
             dylib: 0,
             next_serial: None,
+            visits_all: false,
         }
     }
 
@@ -94,6 +100,7 @@ impl<'a> Search<'a> {
     fn walk(&mut self, may_suspend: bool) -> Result<Progress> {
         while self.dylib < self.order.len() && !self.missing.is_empty() {
             if self.next_serial.is_none() {
+                self.pass_over();
                 self.match_names()?;
                 self.next_serial = Some(0);
             }
@@ -108,20 +115,47 @@ impl<'a> Search<'a> {
         Ok(Progress::Found)
     }
 
+    /// Passes over dylibs of a long link order that do not matter for the missing names.
+    fn pass_over(&mut self) {
+        let Searched::From(own, others) = &self.order else { return };
+        if self.dylib == 0 || self.visits_all || !long_order::is_long(others) {
+            return;
+        }
+        let names = self.missing.iter().map(|request| self.requests[*request].name);
+        match long_order::next_position(own.inner(), others, names, self.dylib) {
+            Some(next) => self.dylib = next,
+            None => self.visits_all = true,
+        }
+    }
+
     /// Matches the missing names in the current dylib.
     pub(crate) fn match_names(&mut self) -> Result<()> {
-        let (dylib, visibility) = &self.order[self.dylib];
+        let Some((dylib, visibility)) = self.order.get(self.dylib) else { return Ok(()) };
         let (position, matches) = (self.dylib, &mut self.matches);
-        dylib.find(&self.requests, &mut self.missing, *visibility, |request, id| {
+        count_step();
+        let found = dylib.find(&self.requests, &mut self.missing, visibility, |request, id| {
             matches.push(Match { request, dylib: position, id });
-        })
+        });
+        match &self.order {
+            // A closed dylib is no longer part of the link order.
+            Searched::From(own, _) if found.is_err() && position > 0 => {
+                own.inner().clear_link_cache();
+                Ok(())
+            }
+            _ => found,
+        }
+    }
+
+    /// The current dylib.
+    fn current(&self) -> Option<&JitDylib> {
+        self.order.get(self.dylib).map(|(dylib, _)| dylib)
     }
 
     /// The next generator of the current dylib, and the names that it should define. `None` if no name is missing from
     /// the dylib, or no generator is left.
     #[allow(clippy::type_complexity)]
     fn next_generator(&mut self) -> Result<Option<(Arc<GeneratorEntry>, Vec<SymbolRequest<'a>>)>> {
-        let next = self.next_serial.and_then(|serial| self.order[self.dylib].0.generator_from(serial));
+        let next = self.next_serial.and_then(|serial| self.current()?.generator_from(serial));
         let Some(entry) = next else { return Ok(None) };
         let (undefined, are_all_undefined) = self.undefined_names();
         if !are_all_undefined {
@@ -136,7 +170,7 @@ impl<'a> Search<'a> {
     /// comes once, and is required if any request requires it. A name that the dylib defines and hides is missing from
     /// this search, but not from the dylib.
     fn undefined_names(&self) -> (Vec<SymbolRequest<'a>>, bool) {
-        let dylib = &self.order[self.dylib].0;
+        let dylib = self.current();
         let mut undefined: Vec<SymbolRequest<'a>> = Vec::new();
         let mut position_of = FxHashMap::default();
         let mut are_all_undefined = true;
@@ -146,7 +180,7 @@ impl<'a> Search<'a> {
                     let already: &mut SymbolRequest<'a> = &mut undefined[*position.get()];
                     already.required |= request.required;
                 }
-                Entry::Vacant(position) if dylib.symbol_flags(request.name).is_none() => {
+                Entry::Vacant(position) if dylib.is_none_or(|dylib| dylib.symbol_flags(request.name).is_none()) => {
                     position.insert(undefined.len());
                     undefined.push(request);
                 }
@@ -166,7 +200,7 @@ impl<'a> Search<'a> {
         if may_suspend && entry.is_captured() {
             return Ok(Some(SuspensionPoint::Queued(entry.clone())));
         }
-        let dylib = self.order[self.dylib].0.clone();
+        let Some(dylib) = self.current().cloned() else { return Ok(None) };
         let suspension = Suspension::new(entry.clone(), &dylib, may_suspend);
         let outcome = entry.generator.generate_or_suspend(&dylib, undefined, &suspension);
         self.next_serial = Some(entry.serial + 1);
@@ -185,7 +219,7 @@ impl<'a> Search<'a> {
 
     /// The name of the dylib at which the search is, for errors.
     pub(crate) fn dylib_name(&self) -> &str {
-        self.order.get(self.dylib).map_or("", |(dylib, _)| dylib.name())
+        self.current().map_or("", JitDylib::name)
     }
 
     /// Ends the search with what was found.
@@ -198,7 +232,7 @@ impl<'a> Search<'a> {
     pub(crate) fn into_required_matches(
         self,
         needed_by: Option<&str>,
-    ) -> Result<(Cow<'a, [(JitDylib, Visibility)]>, SmallVec<[SymbolRequest<'a>; 2]>, SmallVec<[Match; 2]>)> {
+    ) -> Result<(Searched<'a>, SmallVec<[SymbolRequest<'a>; 2]>, SmallVec<[Match; 2]>)> {
         let missing = self.missing.iter().map(|request| &self.requests[*request]);
         let absent: Vec<String> = missing.filter(|request| request.required).map(|r| r.name.to_string()).collect();
         if absent.is_empty() {
@@ -244,12 +278,13 @@ impl OwnedSearch {
     /// The search, to be continued.
     pub(crate) fn resume(&mut self) -> Search<'_> {
         Search {
-            order: Cow::Borrowed(&self.order),
+            order: self.order.borrowed(),
             requests: self.names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect(),
             matches: std::mem::take(&mut self.matches),
             missing: std::mem::take(&mut self.missing),
             dylib: self.dylib,
             next_serial: self.next_serial,
+            visits_all: false,
         }
     }
 

@@ -3,8 +3,11 @@
 //! An alias has the address of its aliasee, and flags of its own. It is absolute if its aliasee is. It depends on the aliasee. So it becomes ready after
 //! it, and keeps its memory, like code that refers to it. A chain of aliases that leads back to its start is an error.
 //!
-//! Only the aliases that are looked up are resolved. The unit delegates each requested alias to a responsibility of its
-//! own, and makes the others lazy again.
+//! Only the aliases that are looked up are resolved: a lookup takes a part of the unit for each alias that it asks for
+//! (`lookup/lazy_unit.rs`). The parts share the table of aliasees, so the cost of an alias does not depend on how many were
+//! defined with it. An alias of a ready symbol of its own dylib needs no part (`lookup/ready_alias.rs`).
+//!
+//! The search for rings follows aliases that wait for others. In a chain that is looked up from its end, it follows one.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -15,7 +18,7 @@ use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::generator::DefinitionGenerator;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
-use crate::session::core::materialization::MaterializationUnit;
+use crate::session::core::materialization::{Aliasee, MaterializationUnit, UnitSymbol};
 use crate::session::core::resource_tracker::ResourceTracker;
 use crate::session::core::responsibility::MaterializationResponsibility;
 use crate::session::lookup::blocking;
@@ -129,39 +132,30 @@ impl Drop for RecursionGuard {
     }
 }
 
-/// The lazy unit of some aliases of one source.
+/// The lazy unit of some aliases of one source, or a part of it.
 struct AliasUnit {
-    name: String,
+    set: Arc<AliasSet>,
+    /// Empty for a part.
+    symbols: Vec<(Name, SymbolFlags)>,
+}
+
+/// What the parts of a unit share.
+struct AliasSet {
+    unit_name: String,
     source: JitDylib,
     visibility: Visibility,
-    symbols: Vec<(Name, SymbolFlags)>,
-    aliasees: Arc<FxHashMap<Name, Name>>,
+    aliasees: FxHashMap<Name, Name>,
 }
 
 impl AliasUnit {
-    fn new(name: String, source: JitDylib, visibility: Visibility, aliases: &[Alias]) -> AliasUnit {
-        AliasUnit {
-            name,
-            source,
-            visibility,
-            symbols: aliases.iter().map(|alias| (alias.name.clone(), alias.flags)).collect(),
-            aliasees: Arc::new(aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect()),
-        }
+    fn new(unit_name: String, source: JitDylib, visibility: Visibility, aliases: &[Alias]) -> AliasUnit {
+        let symbols = aliases.iter().map(|alias| (alias.name.clone(), alias.flags)).collect();
+        let aliasees = aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect();
+        AliasUnit { set: Arc::new(AliasSet { unit_name, source, visibility, aliasees }), symbols }
     }
+}
 
-    /// A unit of the claimed aliases that are not in `requested`.
-    fn remaining(&self, requested: &[Name], claimed: &FxHashSet<&Name>) -> AliasUnit {
-        let requested: FxHashSet<&Name> = requested.iter().collect();
-        let remains = |name: &Name| claimed.contains(name) && !requested.contains(name);
-        AliasUnit {
-            name: self.name.clone(),
-            source: self.source.clone(),
-            visibility: self.visibility,
-            symbols: self.symbols.iter().filter(|(name, _)| remains(name)).cloned().collect(),
-            aliasees: self.aliasees.clone(),
-        }
-    }
-
+impl AliasSet {
     /// Looks up the aliasee, and resolves and emits the alias, which is the only symbol of `responsibility`.
     fn resolve(&self, responsibility: MaterializationResponsibility, alias: &Name) {
         let Some(aliasee) = self.aliasees.get(alias) else { return };
@@ -189,27 +183,27 @@ impl AliasUnit {
 
 impl MaterializationUnit for AliasUnit {
     fn name(&self) -> &str {
-        &self.name
+        &self.set.unit_name
     }
 
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
         &self.symbols
     }
 
-    fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
-        let requested = responsibility.requested_symbols();
-        let claimed = responsibility.symbols().iter().map(|claimed| &claimed.name).collect();
-        let rest = self.remaining(&requested, &claimed);
-        if !rest.symbols.is_empty()
-            && let Err(error) = responsibility.replace(rest)
-        {
-            return responsibility.fail(error);
-        }
-        for alias in requested {
-            // `delegate` succeeds: a requested symbol is a symbol of this responsibility.
-            if let Ok(delegated) = responsibility.delegate(&[&alias]) {
-                self.resolve(delegated, &alias);
-            }
+    fn part(&self, _: UnitSymbol<'_>) -> Option<Box<dyn MaterializationUnit>> {
+        Some(Box::new(AliasUnit { set: self.set.clone(), symbols: Vec::new() }))
+    }
+
+    fn aliasee(&self, symbol: UnitSymbol<'_>) -> Option<Aliasee<'_>> {
+        let name = self.set.aliasees.get(symbol.0)?;
+        Some(Aliasee { source: &self.set.source, visibility: self.set.visibility, name })
+    }
+
+    /// Resolves the only symbol of `responsibility`: of several aliases, each lookup takes a part.
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        if let [alias] = responsibility.symbols() {
+            let alias = alias.name.clone();
+            self.set.resolve(responsibility, &alias);
         }
     }
 }
@@ -251,5 +245,83 @@ impl MaterializationResponsibility {
             let Some(next_dylib) = next_dylib.upgrade() else { return Ok(()) };
             (dylib, name) = (next_dylib, next_name);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{ExecutorAddr, sized, steps_of};
+    use crate::session::ExecutionSession;
+
+    /// Defines `a0` with an address, and `a1`, `a2`, … in one unit, each an alias of the name that `aliasee_of` gives.
+    fn aliases(count: usize, aliasee_of: impl Fn(usize) -> usize) -> (ExecutionSession, JitDylib) {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        let code = tracker.define_materializing("code", [(Name::new("a0"), SymbolFlags::EXPORTED)]).unwrap();
+        code.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
+        code.notify_emitted(Vec::new()).unwrap();
+        let name = |number| Name::new(&format!("a{number}"));
+        let alias =
+            |number| Alias { name: name(number), aliasee: name(aliasee_of(number)), flags: SymbolFlags::EXPORTED };
+        dylib.default_tracker().unwrap().define_aliases(&(1..=count).map(alias).collect::<Vec<_>>()).unwrap();
+        drop(tracker);
+        (session, dylib)
+    }
+
+    /// Asserts that the steps grow by the same number for each element: `steps` is measured at four sizes.
+    #[track_caller]
+    fn assert_linear(most_per_element: usize, steps: impl Fn(usize) -> usize) {
+        let (small, large) = (sized(100, 20), sized(1000, 40));
+        let [first, second, third, fourth] = [small, small + 1, large, large + 1].map(steps);
+        assert_eq!(second - first, fourth - third, "one more element costs the same among {small} and {large}");
+        assert_eq!(third - first, (second - first) * (large - small), "and so do all elements in between");
+        assert!(second - first <= most_per_element, "{} steps", second - first);
+    }
+
+    #[test]
+    fn a_lookup_of_one_alias_takes_the_same_steps_however_many_were_defined_with_it() {
+        assert_linear(2, |count| {
+            let (_session, dylib) = aliases(count, |_| 0);
+            steps_of(|| {
+                for number in 1..=count {
+                    assert_eq!(dylib.lookup_address(&format!("a{number}")).unwrap(), ExecutorAddr::new(8));
+                }
+            })
+        });
+    }
+
+    #[test]
+    fn an_alias_among_many_in_one_lookup_takes_the_same_steps_as_among_few() {
+        assert_linear(2, |count| {
+            let (_session, dylib) = aliases(count, |_| 0);
+            let names: Vec<_> = (1..=count).map(|number| format!("a{number}")).collect();
+            let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name)).collect();
+            steps_of(|| {
+                let found = dylib.lookup(&requests, RequiredState::Ready).unwrap();
+                assert!(found.iter().all(|found| found.address == ExecutorAddr::new(8)));
+            })
+        });
+    }
+
+    #[test]
+    fn an_alias_in_a_chain_takes_the_same_steps_however_long_the_chain_is() {
+        assert_linear(6, |count| {
+            let (_session, dylib) = aliases(count, |number| number - 1);
+            let last = format!("a{count}");
+            steps_of(|| assert_eq!(dylib.lookup_address(&last).unwrap(), ExecutorAddr::new(8)))
+        });
+    }
+
+    #[test]
+    fn an_alias_that_is_ready_at_once_keeps_its_aliasee() {
+        let (_session, dylib) = aliases(3, |_| 0);
+        let tracker = dylib.create_tracker().unwrap();
+        let kept = Alias { name: Name::new("kept"), aliasee: Name::new("a0"), flags: SymbolFlags::EXPORTED };
+        tracker.define_aliases(&[kept]).unwrap();
+        assert!(tracker.dependencies().is_empty());
+        dylib.lookup_address("kept").unwrap();
+        assert_eq!(tracker.dependencies().len(), 1);
     }
 }

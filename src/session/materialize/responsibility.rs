@@ -22,6 +22,7 @@ use crate::session::core::responsibility::{ClaimedSymbol, MaterializationRespons
 use crate::session::core::symbol_ref::{LookupResults, SymbolRef};
 use crate::session::lookup::lazy_unit::take_unit;
 use crate::session::lookup::ready_lookup::ReadyLookup;
+use crate::session::lookup::searched::Searched;
 use crate::session::lookup::{begin, ready_lookup};
 use crate::session::materialize::define::{ReplacedUnits, claim_symbols};
 use crate::session::pins::pinned::Pinned;
@@ -88,17 +89,20 @@ impl MaterializationResponsibility {
             .collect()
     }
 
-    /// Moves the symbols `names` to a new responsibility (ORC: `delegate`).
+    /// Moves the symbols `names` to a new responsibility (ORC: `delegate`). Looks at each symbol that this one has once, so
+    /// move many symbols in one call.
     ///
     /// # Errors
     /// [`ErrorKind::NotResponsible`] when one of them is not a symbol of this responsibility; nothing is moved then.
     pub fn delegate(&mut self, names: &[&str]) -> Result<MaterializationResponsibility> {
-        let is_claimed = |name: &str| self.claimed.iter().any(|claimed| claimed.name.as_str() == name);
-        if let Some(unknown) = names.iter().find(|name| !is_claimed(name)) {
-            return Err(self.not_owed("delegates", unknown));
+        let wanted: FxHashSet<&str> = names.iter().copied().collect();
+        let is_wanted = |claimed: &ClaimedSymbol| wanted.contains(claimed.name.as_str());
+        if self.claimed.iter().filter(|claimed| is_wanted(claimed)).count() < wanted.len() {
+            let claimed: FxHashSet<&str> = self.claimed.iter().map(|claimed| claimed.name.as_str()).collect();
+            let unknown = names.iter().find(|name| !claimed.contains(**name));
+            return Err(self.not_owed("delegates", unknown.unwrap_or(&"")));
         }
-        let is_delegated = |claimed: &mut ClaimedSymbol| names.contains(&claimed.name.as_str());
-        let delegated = self.claimed.extract_if(.., is_delegated).collect();
+        let delegated = self.claimed.extract_if(.., |claimed| is_wanted(claimed)).collect();
         Ok(MaterializationResponsibility {
             core: self.core.clone(),
             unit_name: self.unit_name.clone(),
@@ -189,8 +193,26 @@ impl MaterializationResponsibility {
         required: RequiredState,
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
-        let order = self.dylib().full_search_order();
-        self.lookup_in(&order, requests, required, on_complete);
+        // If every symbol is far enough along, no query is needed.
+        let names: SmallVec<[&[u8]; 8]> = requests.iter().map(|request| request.name.as_bytes()).collect();
+        if let Some(found) = self.try_lookup(&names, required) {
+            let results = found.results(self.core.dylib(), requests);
+            return on_complete(self, Ok(results));
+        }
+        let order = Searched::from_dylib(self.dylib_handle());
+        self.start_lookup(order, requests, required, on_complete);
+    }
+
+    fn start_lookup(
+        self,
+        order: Searched<'_>,
+        requests: &[SymbolRequest<'_>],
+        required: RequiredState,
+        on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
+    ) {
+        let (dylib, unit_name) = (self.core.dylib().clone(), self.unit_name.clone());
+        let query = Query::with_callback(required, move |outcome| on_complete(self, outcome));
+        begin::start(&dylib.session, order, requests, Some(&unit_name), query);
     }
 
     /// What [`lookup`](Self::lookup) would find for these names. `None` unless the names are few and all are found, in
@@ -214,9 +236,7 @@ impl MaterializationResponsibility {
         if let Some(found) = ready_lookup::try_lookup_results(order, requests, required) {
             return on_complete(self, Ok(found.into_vec()));
         }
-        let (dylib, unit_name) = (self.core.dylib().clone(), self.unit_name.clone());
-        let query = Query::with_callback(required, move |outcome| on_complete(self, outcome));
-        begin::start(&dylib.session, order, requests, Some(&unit_name), query);
+        self.start_lookup(order.into(), requests, required, on_complete);
     }
 
     /// A watch of the first symbol: it tells later how far the symbols have come, and keeps nothing alive. `None` when

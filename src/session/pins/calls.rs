@@ -21,6 +21,8 @@
 //!
 //! Model: `loom_tests/loom_version_call.rs`.
 
+use rustc_hash::FxHashMap;
+
 use crate::base::{CallEntry, CallRecord, HostCalls, enable_call_entry};
 use crate::session::pins::guards::{ActiveGuard, EpochRecord, Guards, LAST_CALL, LAST_HOST_CALL};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, StaticCell, fence};
@@ -31,12 +33,13 @@ pub(crate) struct Calls<T> {
     /// Whether the session has created a dylib for versions.
     is_enabled: AtomicBool,
     /// Trackers of lazy re-exports that were made before `is_enabled` was set and bound after it. A leaf lock.
-    late: Mutex<Vec<Arc<T>>>,
+    /// Each tracker once, by its address.
+    late: Mutex<FxHashMap<usize, Arc<T>>>,
 }
 
 impl<T> Calls<T> {
     pub(crate) fn new() -> Calls<T> {
-        Calls { domain: Guards::new(), is_enabled: AtomicBool::new(false), late: Mutex::new(Vec::new()) }
+        Calls { domain: Guards::new(), is_enabled: AtomicBool::new(false), late: Mutex::new(FxHashMap::default()) }
     }
 
     /// Enters a call on the calling thread.
@@ -81,7 +84,7 @@ impl<T> Calls<T> {
     /// Records a lazy re-export that was made before the first version of the session and is about to be bound. Its callers may
     /// not be entered.
     pub(crate) fn note_late_binding(&self, tracker: Arc<T>) {
-        self.late.lock().push(tracker);
+        self.late.lock().insert(Arc::as_ptr(&tracker).addr(), tracker);
         fence(Ordering::SeqCst);
     }
 
@@ -89,7 +92,7 @@ impl<T> Calls<T> {
     pub(crate) fn late_bindings(&self) -> Vec<Arc<T>> {
         // Pairs with the fence of `note_late_binding`: a caller that loaded the old target has recorded its binding before.
         fence(Ordering::SeqCst);
-        self.late.lock().clone()
+        self.late.lock().values().cloned().collect()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::session::core::clear_hook::ClearHook;
 use crate::session::core::execution_session::{ExecutionSession, SessionInner, SessionOwner};
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::removal::ticket::Removal;
-use crate::sync::{Arc, Ordering, Weak};
+use crate::sync::{Arc, Ordering};
 
 impl SessionInner {
     pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
@@ -20,7 +20,7 @@ impl SessionInner {
         if !is_empty {
             // Listed here before it leaves `dylibs`, so that at each moment one of the two lists has it until it is
             // released.
-            self.list_removed(dylib.inner());
+            self.removed_dylibs.lock().insert(dylib.inner());
         }
         self.unlist(dylib, is_empty);
         pending
@@ -30,18 +30,11 @@ impl SessionInner {
     fn unreleased_dylibs(&self) -> Vec<Arc<DylibInner>> {
         let mut dylibs: Vec<_> = self.dylibs.lock().iter().cloned().collect();
         // Read after `dylibs`: a dylib that is removed meanwhile enters `removed_dylibs` before it leaves `dylibs`.
-        let removed: Vec<_> = self.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
+        let removed: Vec<_> = self.removed_dylibs.lock().iter().collect();
         dylibs.extend(removed);
         dylibs.sort_unstable_by_key(|dylib| dylib.id.number());
         dylibs.dedup_by_key(|dylib| dylib.id.number());
         dylibs
-    }
-
-    /// Adds a dylib to the list of removed dylibs, unless another removal of it has done so.
-    fn list_removed(&self, dylib: &Arc<DylibInner>) {
-        let mut removed = self.removed_dylibs.lock();
-        removed.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(dylib)));
-        removed.push(Arc::downgrade(dylib));
     }
 
     /// Removes a dylib from the list. If `is_empty`, the dylib is kept as a spare for the next one.
@@ -85,11 +78,12 @@ impl JitDylib {
     pub(crate) fn close(&self) {
         let mut state = self.inner().state.lock();
         state.open = false;
-        state.table.clear_negative_cache();
+        state.table.note_closed();
         state.link_order.clear();
-        let (generators, link_cache) = (std::mem::take(&mut state.generators), state.link_cache.take());
+        let generators = std::mem::take(&mut state.generators);
+        let order = (state.link_cache.take(), self.inner().order.clear());
         drop(state);
-        drop(link_cache);
+        drop(order);
         generators.iter().for_each(|entry| entry.fail_queued());
     }
 

@@ -18,8 +18,9 @@ use hashbrown::HashTable;
 use slotmap::{Key, KeyData};
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, RecycledVec, SlotNumber, impl_recycle};
+use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, SlotNumber, impl_recycle};
 use crate::session::symbols::failed_symbols::{FailedSymbol, FailedSymbols};
+use crate::session::symbols::name_watch::NameWatch;
 use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::symbols::ready_index::{IndexState, ReadyIndex};
 use crate::session::types::ids::TrackerId;
@@ -35,9 +36,11 @@ pub(in crate::session) mod insert;
 mod negative_cache;
 pub(in crate::session) mod owned;
 mod remove;
+mod units;
 
 use negative_cache::NegativeCache;
 use owned::OwnedSymbols;
+pub(crate) use units::{TakenUnit, UnitRecord};
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
@@ -182,17 +185,6 @@ pub(crate) fn found_symbol<'a, E: TableTypes>(table: &'a SymbolTable<E>, id: Sym
 pub(crate) struct Probe {
     hash: NameHash,
     pub(crate) found: Option<SymbolId>,
-}
-
-/// A lazy unit, and those of its symbols that are still in the table.
-pub(crate) struct UnitRecord<E: TableTypes> {
-    /// `None` only while the symbols of the unit are inserted.
-    pub(crate) unit: Option<E::Unit>,
-    pub(crate) symbols: RecycledVec<SymbolId>,
-    /// The number of symbols that the unit announced. `None` if it is unknown.
-    promised_count: Option<usize>,
-    /// Names that other definitions replaced. The unit learns of them before it materialises, with no lock held.
-    pub(crate) discarded: Vec<Name>,
 }
 
 pub(crate) struct TrackerRecord<E: TableTypes> {
@@ -359,34 +351,6 @@ impl<E: TableTypes> SymbolTable<E> {
         self.trackers.remove(id)
     }
 
-    /// Adds a record without a unit. The caller sets the unit with [`set_unit`](Self::set_unit) and may read its names before
-    /// that.
-    pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
-        self.reserve_names(symbol_count);
-        let (symbols, promised_count) = (RecycledVec::with_capacity(symbol_count), Some(symbol_count));
-        self.units.insert(UnitRecord { unit: None, symbols, promised_count, discarded: Vec::new() })
-    }
-
-    /// Grows the hash table once for `count` names.
-    fn reserve_names(&mut self, count: usize) {
-        let rehash = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-        self.names.reserve(count, rehash);
-    }
-
-    /// Stores the unit in its record.
-    pub(crate) fn set_unit(&mut self, id: UnitId, unit: E::Unit) {
-        self.units[id].unit = Some(unit);
-    }
-
-    pub(crate) fn unit_mut(&mut self, id: UnitId) -> Option<&mut UnitRecord<E>> {
-        self.units.get_mut(id)
-    }
-
-    /// Removes a lazy unit that is to be materialised. The caller [begins](Self::begin) its symbols.
-    pub(crate) fn take_unit(&mut self, id: UnitId) -> Option<UnitRecord<E>> {
-        self.units.remove(id)
-    }
-
     /// Whether a symbol has this name.
     pub(crate) fn is_named(&self, id: SymbolId, name: &str) -> bool {
         self.symbols.get(id).is_some_and(|symbol| text(&self.sources, symbol) == name.as_bytes())
@@ -398,42 +362,6 @@ impl<E: TableTypes> SymbolTable<E> {
         symbol.state = SymbolState::Materializing;
         symbol.set_address(ExecutorAddr::NULL);
         Some(symbol.flags)
-    }
-
-    /// Makes symbols that were being materialised lazy again; `unit` defines them now. Returns `None` if there are no symbols.
-    pub(crate) fn make_lazy_again(
-        &mut self,
-        symbols: Vec<SymbolId>,
-        unit: E::Unit,
-        unit_name: &Arc<str>,
-    ) -> Option<UnitId> {
-        if symbols.is_empty() {
-            return None;
-        }
-        let id = self.reserve_unit(0);
-        self.set_unit(id, unit);
-        for symbol in &symbols {
-            if let Some(symbol) = self.symbols.get_mut(*symbol) {
-                symbol.make_lazy(id);
-                let text = self.sources.get(symbol.name_source).text.clone();
-                let old = std::mem::replace(&mut symbol.name_source, self.sources.add_user(&text, unit_name));
-                self.sources.release(old, 1);
-            }
-        }
-        let record = &mut self.units[id];
-        (record.symbols, record.promised_count) = (symbols.into_iter().collect(), None);
-        Some(id)
-    }
-
-    /// Whether anything waits for a symbol of a lazy unit.
-    pub(crate) fn unit_has_waiters(&self, id: UnitId) -> bool {
-        self.units.get(id).is_some_and(|record| record.symbols.iter().any(|id| self.has_waiters(*id)))
-    }
-
-    /// Removes a unit that has no symbols left.
-    pub(crate) fn drop_unit_if_empty(&mut self, id: UnitId) -> Option<UnitRecord<E>> {
-        let empty = self.units.get(id).is_some_and(|record| record.symbols.is_empty());
-        if empty { self.units.remove(id) } else { None }
     }
 
     /// Moves a symbol to a later state and completes the lookups that this satisfies.
@@ -507,9 +435,28 @@ impl<E: TableTypes> SymbolTable<E> {
         }
     }
 
-    /// Removes all absent names from the index: the dylib gets a generator, which may define them, or is closed.
-    pub(crate) fn clear_negative_cache(&mut self) {
+    /// The dylib gets a generator, which may define names that were absent: removes them from the index.
+    pub(crate) fn note_generator(&mut self) {
         self.negative_cache.clear(&self.ready);
+        self.negative_cache.watch.iter().for_each(|watch| watch.note_generator());
+    }
+
+    /// The dylib is closed: removes all absent names from the index.
+    pub(crate) fn note_closed(&mut self) {
+        self.negative_cache.clear(&self.ready);
+        self.negative_cache.watch.iter().for_each(|watch| watch.note_closed());
+    }
+
+    /// From now on, definitions clear the watches of their names.
+    pub(crate) fn watch_names(&mut self, watch: &Arc<NameWatch>) {
+        if self.negative_cache.watch.is_none() {
+            self.negative_cache.watch = Some(watch.clone());
+        }
+    }
+
+    /// The dylib is used again for another one, which no cached search has visited.
+    pub(crate) fn unwatch_names(&mut self) {
+        self.negative_cache.watch = None;
     }
 
     /// Records that a lookup found a ready symbol. At the second one, the index gets the symbol.
@@ -549,13 +496,6 @@ impl<E: TableTypes> Extra<E> {
             std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.is_satisfied_by(state));
         self.waiters = unsatisfied;
         satisfied
-    }
-}
-
-impl<E: TableTypes> UnitRecord<E> {
-    /// Whether the record has all symbols that the unit announced, in that order.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.promised_count == Some(self.symbols.len())
     }
 }
 

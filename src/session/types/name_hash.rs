@@ -20,6 +20,12 @@ impl NameHash {
         NameHash((hasher.finish() >> 32) as u32)
     }
 
+    /// The 32 bits of the hash.
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The hash as 64 bits, for a hash table that uses both the high and the low bits.
     #[inline]
     pub(crate) fn spread(self) -> u64 {

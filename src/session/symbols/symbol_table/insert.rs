@@ -62,7 +62,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.names.insert_unique(probe.hash.spread(), slot, rehash);
         link(&mut self.symbols, self.trackers[owner].core.owned(), slot);
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
-            record.symbols.push(id);
+            record.add(id);
         }
         id
     }
@@ -75,14 +75,13 @@ impl<E: TableTypes> SymbolTable<E> {
         unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<UnitId> {
-        let (symbols, promised_count) = (RecycledVec::default(), Some(definitions.len()));
-        let id = self.units.insert(UnitRecord { unit: None, symbols, promised_count, discarded: Vec::new() });
+        let id = self.units.insert(UnitRecord::new(RecycledVec::default(), Some(definitions.len())));
         let start = InitialState { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
         let Some(symbols) = self.insert_all(owner, unit_name, definitions, start) else {
             self.units.remove(id);
             return None;
         };
-        self.units[id].symbols = symbols;
+        self.units[id].set_symbols(symbols);
         Some(id)
     }
 

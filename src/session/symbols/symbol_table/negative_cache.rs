@@ -1,11 +1,13 @@
 //! [`NegativeCache`]: names that lookups search for often and that the dylib does not define.
 //!
-//! The names are in the [`ReadyIndex`] as absent, for readers that do not lock the dylib. This type decides which names get in.
-//! All its functions run under the dylib's lock.
+//! The names are in the [`ReadyIndex`] as absent, for readers that do not lock the dylib. This type decides which names get in,
+//! and tells the [`NameWatch`] of the session when the dylib defines a name. All its functions run under the dylib's lock.
 
 use crate::base::Name;
+use crate::session::symbols::name_watch::NameWatch;
 use crate::session::symbols::ready_index::ReadyIndex;
 use crate::session::types::name_hash::NameHash;
+use crate::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct NegativeCache {
@@ -13,6 +15,8 @@ pub(super) struct NegativeCache {
     count: u32,
     /// Hashes of names that were missed once. A hash has one possible position, and replaces the hash there.
     recent_misses: [u32; 16],
+    /// Set if the dylib is watched: cached searches went through it.
+    pub(super) watch: Option<Arc<NameWatch>>,
 }
 
 impl NegativeCache {
@@ -21,6 +25,9 @@ impl NegativeCache {
     pub(super) fn remove(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
         if self.count > 0 {
             self.remove_indexed(ready, name, hash);
+        }
+        if let Some(watch) = &self.watch {
+            watch.clear(hash);
         }
     }
 
@@ -81,7 +88,7 @@ mod tests {
         }
         let known = names.iter().filter(|name| is_cached(name)).count();
         assert_eq!(known, table.negative_cache.count as usize);
-        table.clear_negative_cache();
+        table.note_generator();
         assert!(table.negative_cache.count == 0 && !names.iter().any(|name| is_cached(name)));
     }
 }

@@ -34,7 +34,7 @@ impl<E: TableTypes> SymbolTable<E> {
             self.ready.remove(std::iter::once(&name));
         }
         if let Some(record) = symbol.unit().and_then(|unit| self.units.get_mut(unit)) {
-            record.symbols.retain(|other| *other != id);
+            record.release_one();
         }
         Some(RemovedSymbol::new(id, name, &symbol, extra.unwrap_or_default()))
     }
