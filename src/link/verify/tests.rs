@@ -2,7 +2,7 @@
 //! object.
 
 use super::*;
-use crate::arch::EdgeKind;
+use crate::arch::{Arch, EdgeKind};
 use crate::base::ExecutorAddr;
 use crate::error::{ErrorKind, Result};
 use crate::link::fixed_link::FixedLink;
@@ -223,7 +223,7 @@ fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
     assert_eq!(outcome(&mut *thunks), None);
     let first = (plan.first_thunk().value() - plan.code.value()) as usize;
     // The function, its stub, and the jump back at the end of the thunk.
-    let end = thunks.working(SegmentKind::Code).iter().rposition(|byte| *byte != 0xcc).unwrap() + 1;
+    let end = thunks.working(SegmentKind::Code).iter().rposition(|byte| *byte != Arch::NATIVE.trap()).unwrap() + 1;
     for at in (0..first).chain(end - 4..end) {
         thunks.working(SegmentKind::Code)[at] ^= 1;
         assert_eq!(outcome(&mut *thunks).as_deref(), Some(".text+4: R_X86_64_TPOFF32"), "{at}");

@@ -98,10 +98,13 @@ impl ResourceTracker {
     /// As [`remove`](Self::remove).
     pub fn remove_cascade(&self) -> Result<Removal> {
         let core = self.core();
-        let mut batch = Batch::new("ResourceTracker::remove_cascade");
-        batch.retire(core.dylib(), [core.clone()]);
-        if !batch.merged.is_empty() {
-            return Err(core.defunct());
+        let verb = "ResourceTracker::remove_cascade";
+        let mut batch = Batch::new(verb);
+        // What waits for its symbols fails first, so that this removal is the cause.
+        match retire(core, verb, |core| Some(core.state.retire())) {
+            Some(RetireOutcome::Merged) => return Err(core.defunct()),
+            Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
+            _ => {}
         }
         let session = &core.dylib().session;
         let (mut seen, mut unvisited) = (FxHashSet::default(), vec![core.clone()]);
