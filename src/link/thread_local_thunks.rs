@@ -63,7 +63,7 @@ impl ThreadLocalThunks {
         let (code, words) = (memory.address(SegmentKind::Code), memory.address(SegmentKind::ReadOnly));
         if arch.slot_distance(code.offset(stub_at(arch)), words).is_none() {
             let problem = "the memory manager places code and constants too far apart for a thunk";
-            return Err(thread_locals::not_computed(link.graph, id, first, &[], problem).into());
+            return Err(thread_locals::not_computed(link.graph, id, first, &[], problem));
         }
         Ok(Some(ThreadLocalThunks { memory, plan: ThunkPlan { arch, code, words, get_address, variables } }))
     }
