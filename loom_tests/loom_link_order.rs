@@ -46,11 +46,10 @@ fn first_search_versus_a_definition_in_an_earlier_dylib() {
     explore("first_search_versus_a_definition_in_an_earlier_dylib", Some(2), 2, outcomes, || {
         let order = order();
         let _second = define(&order.others[1], 2);
-        let first = order.others[0].clone();
-        let definer = thread::spawn(move || define(&first, 1));
-        let found = address(&order.own);
-        let _first = definer.join().unwrap();
-        (found, address(&order.own))
+        let own = order.own.clone();
+        let search = thread::spawn(move || address(&own));
+        let _first = define(&order.others[0], 1);
+        (search.join().unwrap(), address(&order.own))
     });
 }
 
@@ -61,11 +60,10 @@ fn cached_search_versus_a_definition_in_an_earlier_dylib() {
         let order = order();
         let _second = define(&order.others[1], 2);
         assert_eq!(address(&order.own), Some(2));
-        let first = order.others[0].clone();
-        let definer = thread::spawn(move || define(&first, 1));
-        let found = address(&order.own);
-        let _first = definer.join().unwrap();
-        (found, address(&order.own))
+        let own = order.own.clone();
+        let search = thread::spawn(move || address(&own));
+        let _first = define(&order.others[0], 1);
+        (search.join().unwrap(), address(&order.own))
     });
 }
 

@@ -62,8 +62,8 @@
 //! These locks are leaves: the lists of dylibs and of managers, the reasons of revocable pins
 //! (`pins/revocable_pins.rs`), the batches that guards defer (`pins/guards.rs`), and each dylib's index of ready
 //! symbols (`symbols/ready_index.rs`). Each dylib's copy of the list of managers has a rank between a query and the
-//! leaves (`Growth`). A lookup of a symbol that is looked up often reads the index and does not
-//! take the dylib's lock.
+//! leaves (`Growth`), and so has the cache of its link order (`core/order_cache.rs`). A lookup of a symbol that is looked
+//! up often reads the index and does not take the dylib's lock.
 //!
 //! Observers (`core/observer.rs`) are called with none of these locks held.
 //!

@@ -22,7 +22,9 @@ pub(crate) fn is_long(others: &LinkCache) -> bool {
 /// short, or is edited meanwhile. The order of steps is that of `symbols/name_watch.rs`.
 pub(crate) fn fill<'a>(own: &Arc<DylibInner>, names: impl Iterator<Item = (&'a str, NameHash)>) {
     let Some(others) = current_order(own) else { return };
-    let watch = |(name, hash)| Some(Wanted { name, hash, watch: own.session.names.watch(hash)?, position: None });
+    let is_late = seeded_bug!("watched_after_the_search");
+    let set = |hash| if is_late { Some(Watch::NONE) } else { own.session.names.watch(hash) };
+    let watch = |(name, hash)| Some(Wanted { name, hash, watch: set(hash)?, position: None });
     let mut wanted: SmallVec<[Wanted<'_>; 8]> = names.filter_map(watch).collect();
     {
         let state = own.state.lock();
@@ -47,7 +49,7 @@ pub(crate) fn fill<'a>(own: &Arc<DylibInner>, names: impl Iterator<Item = (&'a s
         }
     }
     // Seeded bug: a definition between the search and this watch is not noticed.
-    if seeded_bug!("watched_after_the_search") {
+    if is_late {
         wanted
             .iter_mut()
             .for_each(|wanted| wanted.watch = own.session.names.watch(wanted.hash).unwrap_or(wanted.watch));

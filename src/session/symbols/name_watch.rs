@@ -42,6 +42,11 @@ pub(crate) struct Watch {
     serial: u32,
 }
 
+impl Watch {
+    /// A watch that is not set.
+    pub(crate) const NONE: Watch = Watch { position: 0, serial: 0 };
+}
+
 /// What a cached link order depends on besides names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WatchVersions {
@@ -51,8 +56,13 @@ pub(crate) struct WatchVersions {
 
 impl NameWatch {
     pub(crate) fn new() -> NameWatch {
+        let buckets = StaticCell::new();
+        if cfg!(loom) {
+            // Loom must see that the words are made before threads use them.
+            buckets.get_or_init(make_buckets);
+        }
         NameWatch {
-            buckets: StaticCell::new(),
+            buckets,
             next_serial: AtomicU32::new(1),
             generators_added: AtomicU64::new(0),
             dylibs_closed: AtomicU64::new(0),
@@ -61,8 +71,7 @@ impl NameWatch {
 
     /// Watches a name: a word that the next definition of the name clears. `None` when all serial numbers are used.
     pub(crate) fn watch(&self, hash: NameHash) -> Option<Watch> {
-        let make = || (0..BUCKETS).map(|_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
-        let bucket = bucket_of(self.buckets.get_or_init(make), hash);
+        let bucket = bucket_of(self.buckets.get_or_init(make_buckets), hash);
         let (mut chosen, serial) = (None, |word: u64| word as u32);
         for (position, word) in (0..).zip(&bucket.0) {
             // Acquire pairs with the swap below: threads may share a word.
@@ -123,6 +132,10 @@ impl NameWatch {
             dylibs_closed: self.dylibs_closed.load(Ordering::Acquire),
         }
     }
+}
+
+fn make_buckets() -> Box<[Bucket]> {
+    (0..BUCKETS).map(|_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)))).collect()
 }
 
 fn bucket_of(buckets: &[Bucket], hash: NameHash) -> &Bucket {

@@ -94,7 +94,9 @@ fn a_search_takes_the_same_steps_behind_any_number_of_dylibs() {
         let first = steps_of(|| assert_eq!(addresses(), [Some(1), Some(2), None]));
         assert!(first >= count, "the first search goes through all");
         let links = || ["own", "last"].map(|name| f.linked(name));
-        (addresses(), links(), names.map(|name| f.awaited(name)));
+        addresses();
+        links();
+        names.map(|name| f.awaited(name));
         let warm = [
             steps_of(|| assert_eq!(addresses(), [Some(1), Some(2), None])),
             steps_of(|| assert_eq!(links(), [Some(1), Some(2)])),
