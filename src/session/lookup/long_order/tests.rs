@@ -96,7 +96,7 @@ fn a_search_takes_the_same_steps_behind_any_number_of_dylibs() {
         let links = || ["own", "last"].map(|name| f.linked(name));
         addresses();
         links();
-        names.map(|name| f.awaited(name));
+        let _awaited = names.map(|name| f.awaited(name));
         let warm = [
             steps_of(|| assert_eq!(addresses(), [Some(1), Some(2), None])),
             steps_of(|| assert_eq!(links(), [Some(1), Some(2)])),
