@@ -7,7 +7,7 @@ use crate::layer::section_area::PartSize;
 use crate::layer::section_bounds::{AddedObject, SectionBounds};
 use crate::layer::section_claimant::{Claimant, LinkingObject, SectionLink};
 use crate::layer::section_table::Registration;
-use crate::layer::section_use::SectionUse;
+use crate::layer::section_use::{ObjectParts, SectionUse, UnlinkedInput};
 use crate::link::{NamedSection, ObjectBuffer, PartKind, SectionPart};
 use crate::memory::{MemoryManager, Place};
 use crate::session::{MaterializationResponsibility, ResourceTracker};
@@ -48,8 +48,8 @@ impl SectionModel {
     /// # Errors
     /// If another object refers to the bounds.
     pub fn add(&self, tracker: &ResourceTracker, name: &Arc<str>, anchor: &Name) -> Result<ModelObject> {
-        let (dylib, bytes) = (tracker.dylib_handle(), ObjectBuffer::default());
-        let added = AddedObject { dylib, tracker: tracker.watch(), name, bytes: &bytes, anchor };
+        let (dylib, input) = (tracker.dylib_handle(), UnlinkedInput::Object(ObjectBuffer::default()));
+        let added = AddedObject { dylib, tracker: tracker.watch(), name, input, anchor };
         let section = NamedSection { name: Box::from(SECTION), is_certain: true };
         self.bounds.add(&added, vec![section]).map(ModelObject)
     }

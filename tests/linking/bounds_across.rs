@@ -138,6 +138,7 @@ fn data_of_one_object_is_the_data_that_the_bounds_enclose() {
 
 #[test]
 fn constants_stay_read_only_and_data_is_writable() {
+    own_process!();
     let start = c("extern const char __start_sets[], __stop_sets[]; long start(void) { return (long)__start_sets; }");
     let (Some(start), Some(constant), Some(data)) = (start, part(1, "const", &[1]), part(2, "", &[2])) else { return };
     let Some(other) = part(3, "const", &[3]) else { return };
@@ -501,6 +502,7 @@ fn objects_with_and_without_32_bit_addresses_share_an_area() {
 
 #[test]
 fn large_zero_fill_of_several_objects_takes_no_memory_until_it_is_used() {
+    own_process!();
     let zero = asm(".section sets,\"aw\",@nobits\n.zero 201326592\n.section .note.GNU-stack,\"\",@progbits\n");
     let measure =
         c("extern char __start_sets[], __stop_sets[]; long bytes(void) { return __stop_sets - __start_sets; }");

@@ -173,6 +173,7 @@ fn a_variable_of_another_object_is_shared_under_every_pair_of_models_of_clang() 
 
 #[test]
 fn a_native_linker_accepts_every_pair_of_models() {
+    // Shares the process: the programs run in processes of their own.
     for (defining_model, defining_flags) in MODELS {
         for (using_model, using_flags) in MODELS {
             let Some(defining) = gcc(defining_flags, &defining("")) else { return };
@@ -243,6 +244,7 @@ const LARGE: &str = "
 
 #[test]
 fn a_large_static_block_works() {
+    own_process!();
     for (model, flags) in MODELS {
         let Some(object) = gcc(flags, LARGE) else { return };
         let (jit, _trackers) = linked(&[&object]);

@@ -32,7 +32,6 @@ fn exit_handlers_run_at_removal_in_reverse_order_and_before_finalisers() {
     assert_eq!(take(), [], "handlers run only once");
 }
 
-// Not seen red: before, a version of a library's symbol was not found at all.
 #[test]
 fn a_handler_that_is_registered_by_a_versioned_name_belongs_to_its_object() {
     let source = registering(100).replace(
