@@ -1,4 +1,4 @@
-// binutils-dev libiberty-dev: bfd iberty z; dl
+// binutils-dev libiberty-dev: bfd iberty sframe z zstd; dl
 #define PACKAGE "strangers"
 #include <bfd.h>
 #include <stdio.h>
