@@ -6,6 +6,9 @@
 //! `main` and initialisers get pointers that C code may keep: in a native process they are valid until it ends. So the
 //! arguments are copied once for each program, and once for the process, and never freed. The environment is that of the C
 //! library at the time of the call, as the system's loader passes it; `setenv` may replace it later.
+//!
+//! Behind `argv` lies what the kernel puts there: the variables of the environment, and the auxiliary vector. Some code walks
+//! from `argv` to them, such as the runtime of Go. They are copied at the first program or initialiser of the process.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
@@ -28,7 +31,7 @@ pub(super) struct ProgramStart {
 #[derive(Clone, Copy)]
 struct Arguments {
     argc: c_int,
-    /// Address of an array with a pointer to each argument, then null.
+    /// Address of an array with a pointer to each argument, null, and [`behind_arguments`].
     argv: usize,
 }
 
@@ -91,6 +94,7 @@ impl Arguments {
         let mut argv: Vec<*mut c_char> = arguments.map(CString::into_raw).collect();
         let argc = argv.len() as c_int;
         argv.push(std::ptr::null_mut());
+        argv.extend(behind_arguments().iter().map(|word| std::ptr::with_exposed_provenance_mut(*word)));
         Arguments { argc, argv: argv.leak().as_mut_ptr().expose_provenance() }
     }
 
@@ -102,4 +106,23 @@ impl Arguments {
         let envp = if environment.is_null() { (&raw const NO_VARIABLES).cast_mut().cast() } else { environment };
         (self.argc, std::ptr::with_exposed_provenance_mut(self.argv), envp)
     }
+}
+
+/// A pointer to each variable of the environment, null, and the pairs of the auxiliary vector. The last pair is zero.
+fn behind_arguments() -> &'static [usize] {
+    static WORDS: StaticCell<Vec<usize>> = StaticCell::new();
+    WORDS.get_or_init(|| {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let text = [name.into_vec(), value.into_vec()].join(&b'=');
+            Some(CString::new(text).ok()?.into_raw().expose_provenance())
+        });
+        let mut words: Vec<usize> = variables.collect();
+        words.push(0);
+        // Without the file, the vector is empty.
+        let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
+        let (pairs, _) = auxiliary.as_chunks::<{ size_of::<usize>() }>();
+        words.extend(pairs.iter().map(|word| usize::from_ne_bytes(*word)));
+        words.extend([0, 0]);
+        words
+    })
 }

@@ -312,3 +312,42 @@ fn no_exec_links_at_the_given_base_without_process_symbols() {
     assert_eq!(report["link"]["objects"], 1);
     assert_eq!((&report["status"], &report["ended_by"]), (&Value::Null, &Value::Null));
 }
+
+/// `libm.so` and `libncurses.so` of many systems are such files.
+#[test]
+fn a_linker_script_stands_for_the_files_that_it_names() {
+    let directory = directory("scripts");
+    objects(
+        &directory,
+        &[],
+        &[
+            (
+                "main",
+                "int first(void); double cbrt(double); int main(int n, char **v) { return first() + (int)cbrt(n); }",
+            ),
+            ("first", "int second(void); int first(void) { return second() + 1; }"),
+            ("second", "int second(void) { return 40; }"),
+        ],
+    );
+    archive(&directory, "rc", "liba.a", &["first.o"]);
+    archive(&directory, "rc", "libb.a", &["second.o"]);
+    let write = |text: &str| std::fs::write(directory.join("libboth.so"), text).unwrap();
+    let link = ["main.o", "-L", ".", "-l", "both"];
+    write("/* a comment ( */ OUTPUT_FORMAT(elf64-x86-64)\nGROUP ( ./liba.a, -lb AS_NEEDED(-lm) )\n");
+    run(&directory, &link).code(42);
+    write("INPUT(liba.a)INPUT(\"libb.a\")");
+    run(&directory, &link).code(42);
+    for (text, cause) in [
+        ("SEARCH_DIR(/none) INPUT(liba.a)", "libboth.so: the linker script has the command `SEARCH_DIR`"),
+        ("INPUT(liba.a", "libboth.so: the linker script has a list without an end"),
+        ("INPUT(liba.a))", "libboth.so: the linker script has a `)` too many"),
+        ("/* INPUT(liba.a)", "libboth.so: the linker script has a comment without an end"),
+        ("INPUT(-lboth)", "libboth.so: too many linker scripts in each other"),
+        ("INPUT(-lnone)", "libnone.so"),
+        ("not a script", "libboth.so"),
+        ("", "libboth.so"),
+    ] {
+        write(text);
+        run_fails(&directory, &link).stderr(contains(cause));
+    }
+}

@@ -90,6 +90,25 @@ fn initialisers_may_keep_their_arguments_and_their_environment() {
     assert_eq!(environment.iter().any(has_path), std::env::var_os("PATH").is_some());
 }
 
+/// The runtime of Go looks for its page size there.
+#[test]
+fn the_environment_and_the_auxiliary_vector_lie_behind_the_arguments() {
+    let source = "static long variables, page_size;
+         static void walk(int argc, char **argv, char **envp) {
+             char **next = argv + argc + 1;
+             for (; *next; next++) variables += (*next)[0] != 0;
+             for (long *pair = (long *)(next + 1); pair[0]; pair += 2) if (pair[0] == 6) page_size = pair[1];
+         }
+         __attribute__((section(\".init_array\"), used)) static void (*entry)(int, char **, char **) = walk;
+         long counted_variables(void) { return variables; }
+         long found_page_size(void) { return page_size; }";
+    let Some(object) = c(source) else { return };
+    let jit = new_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    assert_eq!(long(&jit, "counted_variables") == 0, std::env::vars_os().next().is_none());
+    assert_eq!(long(&jit, "found_page_size"), 4096);
+}
+
 #[test]
 fn arguments_of_a_program_stay_valid_after_it_has_ended() {
     own_process!();

@@ -8,6 +8,7 @@ use jittison::InputFile;
 use jittison::host::LoadedLibrary;
 
 use crate::args::RunArgs;
+use crate::linker_script;
 use crate::process::open_library;
 
 /// One file to link.
@@ -45,11 +46,7 @@ pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
             Argument::File(path) if is_archive(path) => inputs.add(Input::Archive(path.to_path_buf())),
             Argument::File(path) => inputs.add(Input::Object(path.to_path_buf())),
             Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
-            Argument::Library(name) => match find_library(&name, &args.library_paths) {
-                Some(path) if is_archive(&path) => inputs.add(Input::Archive(path)),
-                Some(path) => inputs.libraries.push(open_library(&path.to_string_lossy())?),
-                None => inputs.libraries.push(open_library(&name)?),
-            },
+            Argument::Library(name) => inputs.add_library(&name, &args.library_paths, 0)?,
         }
     }
     Ok(inputs)
@@ -81,6 +78,28 @@ impl Inputs {
 
     fn add(&mut self, input: Input) {
         self.groups[self.current].inputs.push(input);
+    }
+
+    /// Adds what `-l NAME` means. `depth` is the number of linker scripts that led to this library.
+    fn add_library(&mut self, name: &str, directories: &[PathBuf], depth: usize) -> Result<(), String> {
+        let Some(path) = find_library(name, directories) else {
+            self.libraries.push(open_library(name.strip_prefix(':').unwrap_or(name))?);
+            return Ok(());
+        };
+        if is_archive(&path) {
+            self.add(Input::Archive(path));
+            return Ok(());
+        }
+        match linker_script::read(&path)? {
+            Some(_) if depth == MAX_SCRIPTS => {
+                Err(format!("{}: too many linker scripts in each other", path.display()))
+            }
+            Some(files) => files.iter().try_for_each(|file| self.add_library(file, directories, depth + 1)),
+            None => {
+                self.libraries.push(open_library(&path.to_string_lossy())?);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -128,10 +147,12 @@ fn find_library(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     if let Some(path) = found.into_iter().find(|path| path.is_file()) {
         return Some(path);
     }
+    let name = name.strip_prefix(':').unwrap_or(name);
     if open_library(name).is_ok() {
         return None;
     }
-    let mut archives = system_directories().into_iter().map(|directory| directory.join(format!("lib{name}.a")));
+    let archive = if name.ends_with(".a") { name.to_string() } else { format!("lib{name}.a") };
+    let mut archives = system_directories().into_iter().map(|directory| directory.join(&archive));
     archives.find(|path| path.is_file())
 }
 
@@ -146,3 +167,6 @@ fn system_directories() -> [PathBuf; 5] {
         "/usr/lib".into(),
     ]
 }
+
+/// The depth to which linker scripts may name each other.
+const MAX_SCRIPTS: usize = 8;

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `args.rs` | options and help texts |
-//! | `run.rs`, `inputs.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
+//! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
@@ -31,6 +31,7 @@ mod inputs;
 mod inspect;
 mod link;
 mod link_totals;
+mod linker_script;
 mod map;
 mod offline;
 mod output;

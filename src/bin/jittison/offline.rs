@@ -129,9 +129,12 @@ impl Recorder {
             let (name, address) = (link.graph().block_name(id).to_string(), link.block_address(id).value());
             object.sections.push(LinkedSection { name, address, bytes: link.bytes(id).to_vec() });
         }
+        // First, because an object may declare the name and not use it.
+        let got = object.sections.iter().find(|section| section.name == ".got");
+        let got = got.map(|section| ("_GLOBAL_OFFSET_TABLE_".to_string(), section.address));
         let mut linked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         linked.objects.push(object);
-        for (name, address) in symbols {
+        for (name, address) in got.into_iter().chain(symbols) {
             linked.symbols.entry(name).or_insert(address);
         }
     }
