@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use crate::os::address_space::program_range;
 use crate::os::dynamic_symbols::exported_thread_local;
-use crate::sync::StaticMutex;
+use crate::sync::{StaticCell, StaticMutex};
 
 unsafe extern "C" {
     /// glibc and musl have it; the crate `libc` declares it for glibc only.
@@ -162,21 +162,39 @@ pub(crate) fn thread_local_address(module: u64, offset: u64, may_copy: impl FnOn
     }
     // SAFETY: O3 - `_library` keeps the library loaded; the second query found it under this number after the handle was
     // opened. `offset` is less than the size of its block.
-    (offset < block.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) })
+    (offset < block.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) }).flatten()
 }
 
-/// As [`thread_local_address`], without the checks.
+/// As [`thread_local_address`], without the checks. `None` if the C library has no such function.
 ///
 /// # Safety
 /// - `module` is the number of a library that stays loaded during the call.
 /// - `offset` is in the TLS block of that library, or is zero.
-pub(crate) unsafe fn thread_local_address_in(module: u64, offset: u64) -> u64 {
+pub(crate) unsafe fn thread_local_address_in(module: u64, offset: u64) -> Option<u64> {
+    let get_address = tls_get_addr()?;
+    // SAFETY: O5 - the module is loaded during the call, by contract. O2 - the pair is a `tls_index` of the psABI, and the
+    // function only reads it.
+    Some(unsafe { get_address(&[module, offset]) as u64 })
+}
+
+type TlsGetAddr = unsafe extern "C" fn(*const [u64; 2]) -> *mut c_void;
+
+/// `__tls_get_addr` of the C library.
+#[cfg(target_env = "musl")]
+fn tls_get_addr() -> Option<TlsGetAddr> {
     unsafe extern "C" {
         fn __tls_get_addr(variable: *const [u64; 2]) -> *mut c_void;
     }
-    // SAFETY: O5 - the module is loaded during the call, by contract. O2 - the pair is a `tls_index` of the psABI, and the
-    // function only reads it.
-    unsafe { __tls_get_addr(&[module, offset]) as u64 }
+    Some(__tls_get_addr)
+}
+
+/// `__tls_get_addr` of the C library. Found by name, because glibc's static library does not have it.
+#[cfg(not(target_env = "musl"))]
+fn tls_get_addr() -> Option<TlsGetAddr> {
+    static FOUND: StaticCell<Option<u64>> = StaticCell::new();
+    let address = (*FOUND.get_or_init(|| process_symbol(c"__tls_get_addr")))?;
+    // SAFETY: O5 - the loader defines it and stays loaded. The psABI gives it this signature.
+    Some(unsafe { std::mem::transmute::<*const c_void, TlsGetAddr>(address as *const c_void) })
 }
 
 /// The loader's description of a TLS block.

@@ -226,7 +226,7 @@ mod phdr {
         if headers.iter().any(|header| header.p_type == libc::PT_TLS) {
             info.dlpi_tls_modid = 1;
             // SAFETY: O5 - the program is always loaded, and its TLS block is module 1. The offset is zero.
-            info.dlpi_tls_data = unsafe { thread_local_address_in(1, 0) } as *mut c_void;
+            info.dlpi_tls_data = unsafe { thread_local_address_in(1, 0) }.unwrap_or_default() as *mut c_void;
         }
         info
     }
