@@ -5,7 +5,7 @@
 //! ring is freed once, whichever threads remove its members.
 //!
 //! Seeded bugs: `dependant_pinned_after_the_gate_was_left`, `pinned_while_a_ring_is_claimed`, `removed_tracker_shared`,
-//! `shared_pin_left_unsaid`, `questions_of_a_search_left_unasked`, `dependants_asked_for_under_an_earlier_lock`.
+//! `shared_pin_left_unsaid`, `dependants_asked_for_under_an_earlier_lock`.
 
 #![cfg(loom)]
 

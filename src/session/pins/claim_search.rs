@@ -31,7 +31,7 @@ use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{PinState, SearchVisit};
 use crate::session::pins::witnesses::{RunningSearch, SearchPhase, WalkEnd, Witnesses};
 use crate::session::types::ids::ResourceKey;
-use crate::sync::{Arc, seeded_bug};
+use crate::sync::Arc;
 
 /// How many dependants a question reads before it becomes a search, and how many steps up and through the subtree it makes for
 /// each. Few under loom, so that the models reach the searches.
@@ -396,10 +396,6 @@ impl<'a, T: Pinned> ClaimSearch<'a, T> {
         let position = witnesses.searches.iter().position(|search| search.number == self.number);
         let handed_over = position.map(|position| witnesses.searches.swap_remove(position).questions);
         self.questions.extend(handed_over.into_iter().flatten());
-        // Seeded bug: nobody asks about trackers whose holder, or whose own pin, has gone during the search.
-        if seeded_bug!("questions_of_a_search_left_unasked") {
-            self.questions.clear();
-        }
     }
 
     /// Leaves the visited trackers, which are not claimed.
