@@ -47,13 +47,18 @@ fn defining_versus_ending_the_session() {
 #[test]
 fn work_in_flight_versus_ending_the_session() {
     // Recorded, resolved, emitted; symbols; counts. After one step has failed, the later ones fail. A dylib is closed before
-    // it is cleared, so work may record and then fail to resolve.
-    let (ok, dylib) = ("ok", "dylib defunct");
+    // it is cleared, so work may record and then fail to resolve. Once its symbols are removed, the error names the removal.
+    let (ok, dylib, tracker) = ("ok", "dylib defunct", "tracker defunct");
     let allowed = [
         (true, ok, ok, 0, (1, 0)),
         (true, ok, dylib, 0, (1, 0)),
+        (true, ok, tracker, 0, (1, 0)),
         (true, dylib, dylib, 0, (1, 0)),
+        (true, dylib, tracker, 0, (1, 0)),
+        (true, tracker, tracker, 0, (1, 0)),
         (false, dylib, dylib, 0, (0, 0)),
+        (false, dylib, tracker, 0, (0, 0)),
+        (false, tracker, tracker, 0, (0, 0)),
     ];
     explore("work_in_flight_versus_ending_the_session", None, 4, allowed, || {
         let fixture = Fixture::new();
