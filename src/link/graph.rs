@@ -318,8 +318,10 @@ impl LinkGraph {
         (*indirect, *lost_commons) = (Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *requested_bounds, *placements) = (false, Vec::new(), Vec::new());
-        *is_near_low_area = false;
+        (*has_named_sections, *is_near_low_area) = (false, false);
+        if !(requested_bounds.is_empty() && placements.is_empty()) {
+            (*requested_bounds, *placements) = (Vec::new(), Vec::new());
+        }
     }
 
     /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.
