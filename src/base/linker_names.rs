@@ -49,6 +49,7 @@ fn linker_defined_meaning(name: &str) -> Option<&'static str> {
         }
         "_init" | "_fini" => "its initialiser or finaliser of old; a session runs those of each object itself",
         "_start" => "its entry; a session has none",
+        "_GLOBAL_OFFSET_TABLE_" => "its GOT; each object has its own here, and finds it by relocations of a GOT only",
         _ if name.starts_with(".startof.") || name.starts_with(".sizeof.") => {
             "the address or the size of a section; use `__start_NAME` and `__stop_NAME`"
         }

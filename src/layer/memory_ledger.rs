@@ -90,7 +90,7 @@ impl<R: HasMemory> MemoryLedger<R> {
     }
 
     /// As [`record`](Self::record). Also stores the addresses that the removal will touch, for prefetching.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record_with_hints(&self, dylib: &JitDylib, key: ResourceKey, resource: R, hints: &PrefetchHints) {
         let usage = resource.memory().usage();
         hints.set_memory(resource.memory());

@@ -375,9 +375,9 @@ impl ClaimMap {
         let (claimed_set, sequence) = (self.claimed_set(responsibility.symbols()), self.sequence);
         let is_claimed = |_: &LinkGraph, symbol| claimed_set.as_ref().is_none_or(|set| set.contains(symbol));
         let mut hooks = Hooks::begin(layer.plugins.snapshot(), &LinkOrigin::new(sequence, responsibility));
-        let (mut sections, mut section_link) = (self.sections.take(), None);
-        let mut registration = sections.as_mut().and_then(|sections| sections.registration.take());
-        let anchor = sections.as_ref().map(|sections| &sections.anchor);
+        let mut section_link = None;
+        let mut registration = self.sections.as_mut().and_then(|sections| sections.registration.take());
+        let anchor = self.sections.as_ref().map(|sections| &sections.anchor);
         let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
                 if graph.has_named_sections || !graph.requested_bounds.is_empty() {

@@ -329,9 +329,13 @@ impl LinkGraph {
         (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *requested_bounds, *placements) = (false, Vec::new(), Vec::new());
-        *is_near_low_area = false;
-        (*lines, *description) = (Vec::new(), None);
+        (*has_named_sections, *is_near_low_area) = (false, false);
+        if !(requested_bounds.is_empty() && placements.is_empty()) {
+            (*requested_bounds, *placements) = (Vec::new(), Vec::new());
+        }
+        if !(lines.is_empty() && description.is_none()) {
+            (*lines, *description) = (Vec::new(), None);
+        }
     }
 
     /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.
@@ -425,15 +429,6 @@ impl LinkGraph {
         &self.edges[edges.start as usize..edges.end as usize]
     }
 
-    /// Whether a symbol has this name.
-    pub(crate) fn is_named(&self, symbol: SymbolIndex, name: &str) -> bool {
-        match &self.symbols[symbol.index()].name {
-            // A different length answers most comparisons.
-            Text::Object(range) if range.len() != name.len() => false,
-            text => self.text_in(&self.bytes, text) == name.as_bytes(),
-        }
-    }
-
     /// The external of this name, if the graph has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
         if !self.may_have_external(name) {
@@ -519,7 +514,7 @@ impl LinkGraph {
     }
 
     /// As [`content`](Self::content), with the object's bytes at hand.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),

@@ -219,11 +219,15 @@ impl ReadLink {
         // block.
         indirect::build_stubs(graph);
         bounds::find(graph);
-        bounds::define(graph);
+        if !graph.requested_bounds.is_empty() {
+            bounds::define(graph);
+        }
         thread_locals::define_module_base(graph);
         // Plugins may add blocks and symbols.
         pass(PlanStage::Claimed, graph)?;
-        bounds::check(graph)?;
+        if !graph.requested_bounds.is_empty() {
+            bounds::check(graph)?;
+        }
         // Dead-stripping.
         prune::prune(graph);
         // Plugins may add blocks and symbols that other objects do not see.
@@ -231,7 +235,6 @@ impl ReadLink {
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
         symbol_uses.collect(graph);
-        tables.define_got_symbol(graph, symbol_uses);
         sizes::find(graph, symbol_uses.kinds);
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.

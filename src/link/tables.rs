@@ -49,34 +49,7 @@ pub(crate) struct Tables {
     pub(crate) range_extension: RangeExtension,
 }
 
-/// The symbol at the start of the GOT (psABI 4.4.1).
-const GOT_SYMBOL: &str = "_GLOBAL_OFFSET_TABLE_";
-
 impl Tables {
-    /// Defines `_GLOBAL_OFFSET_TABLE_` as the start of the object's GOT, if an edge refers to it. Most objects declare the symbol
-    /// and do not use it.
-    pub(crate) fn define_got_symbol(&mut self, graph: &mut LinkGraph, uses: &SymbolUses) {
-        if !graph.may_have_external(GOT_SYMBOL) {
-            return;
-        }
-        let is_it = |(symbol, _): &(SymbolIndex, bool)| graph.is_named(*symbol, GOT_SYMBOL);
-        let found = uses.used_externals(graph).find(is_it).map(|(symbol, _)| symbol);
-        if let Some(symbol) = found {
-            let got = self.got_block(graph, 0);
-            graph.define(symbol, Definition::Block(got, 0));
-        }
-    }
-
-    /// The block of the GOT, which gets this size.
-    fn got_block(&mut self, graph: &mut LinkGraph, size: u64) -> BlockId {
-        let push = |graph: &mut LinkGraph| {
-            graph.push_block(Text::Fixed(".got"), SegmentKind::ReadOnly, Content::Table, size, SLOT_SIZE as u64)
-        };
-        let got = *self.got.get_or_insert_with(|| push(graph));
-        graph.blocks[got.index()].size = size;
-        got
-    }
-
     /// Builds the tables of an object that has none yet, and adds their blocks to the graph.
     pub(crate) fn build(&mut self, graph: &mut LinkGraph, uses: &SymbolUses) {
         let may_be_far = self.assign_entries(graph, uses);
@@ -90,7 +63,14 @@ impl Tables {
         let needs_got = uses.kinds.has_any_of(KindSet::GOT);
         if needs_got || !self.slots.is_empty() || !self.thread_locals.is_empty() {
             let size = (self.slots.len() * SLOT_SIZE) as u64 + self.thread_locals_size;
-            self.got_block(graph, size);
+            let align = SLOT_SIZE as u64;
+            self.got = Some(graph.push_block(Text::Fixed(".got"), SegmentKind::ReadOnly, Content::Table, size, align));
+        }
+        // The object's GOT has this name, whatever kind of edge refers to it.
+        if let (true, Some(got)) = (needs_got, self.got)
+            && let Some(symbol) = graph.find_external("_GLOBAL_OFFSET_TABLE_")
+        {
+            graph.define(symbol, Definition::Block(got, 0));
         }
         if !self.stub_targets.is_empty() {
             // A stub is aligned to its size, so that its jump lies in one cache line.

@@ -142,6 +142,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// Step 1. Returns false if a relocation is unusual. The edges are then invalid and must be discarded.
+    #[inline(always)]
     fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, referrer: ReferrerBit) -> bool {
         let LinkGraph { edges, use_recorder, kinds, arch, .. } = &mut *self.graph;
         let types = arch.relocation_types();

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use crate::session::pins::pin_nodes::PinNode;
 
 #[derive(Default)]
@@ -99,6 +101,16 @@ impl AdjacencySet {
     #[inline]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
         self.nodes_after(None)
+    }
+
+    /// The first nodes, up to `count`.
+    #[inline]
+    pub(super) fn first_nodes(&self, count: usize) -> SmallVec<[PinNode; 4]> {
+        match self {
+            AdjacencySet::None => SmallVec::new(),
+            AdjacencySet::One(one) => SmallVec::from_iter([*one]),
+            AdjacencySet::Many(many) => many.nodes_after(None).take(count).collect(),
+        }
     }
 
     /// The nodes after `last`, in the order of their numbers.

@@ -314,7 +314,7 @@ impl<T: Pinned> PinTable<T> {
 
     /// The first [`PIECE`] nodes at the other ends of a node's edges.
     fn first_nodes(&self, node: PinNode, edges: fn(&TrackerNode<T>) -> &AdjacencySet) -> SmallVec<[PinNode; 4]> {
-        self.nodes.at(node).into_iter().flat_map(|node| edges(node).nodes()).take(PIECE).collect()
+        self.nodes.at(node).map_or_else(SmallVec::new, |node| edges(node).first_nodes(PIECE))
     }
 
     fn disconnect(&mut self, from: PinNode, to: PinNode) {
