@@ -63,6 +63,7 @@ pub struct ThreadLocalModule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaticTls {
     /// The block needs it. Loading fails if the static space of the C library is full.
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     Required,
     /// The block gets it if there is static space.
     Wanted,

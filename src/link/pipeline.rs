@@ -331,7 +331,7 @@ impl PlannedLink {
     /// Allocates the memory. The addresses of all definitions are final then.
     ///
     /// # Errors
-    /// A [`MemoryFault`].
+    /// A [`MemoryFault`](crate::error::MemoryFault).
     pub fn allocate(self, memory: &dyn MemoryManager) -> Result<PlacedLink> {
         let mut link = self.link;
         let Link { graph, plan, addresses, targets, .. } = &mut *link;
@@ -447,8 +447,8 @@ impl PlacedLink {
     /// the thread-local block, if it was not complete; its missing fields are written.
     ///
     /// # Errors
-    /// A [`LinkFault`], for instance for a relocation out of range or malformed unwind tables; a [`MemoryFault`]. The
-    /// memory is freed.
+    /// A [`LinkFault`], for instance for a relocation out of range or malformed unwind tables; a
+    /// [`MemoryFault`](crate::error::MemoryFault). The memory is freed.
     #[cfg(any(test, feature = "unstable"))]
     pub fn finish(
         self,

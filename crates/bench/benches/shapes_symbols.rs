@@ -80,7 +80,7 @@ fn aliases(count: usize, is_chain: bool, look_up: fn(&JitDylib, &[String]) -> Ex
 }
 
 fn one_by_one(dylib: &JitDylib, names: &[String]) -> ExecutorAddr {
-    names.iter().map(|name| dylib.lookup_address(name).unwrap()).last().unwrap()
+    names.iter().fold(ExecutorAddr::NULL, |_, name| dylib.lookup_address(name).unwrap())
 }
 
 fn at_once(dylib: &JitDylib, names: &[String]) -> ExecutorAddr {
@@ -149,7 +149,7 @@ fn link_order(count: usize) {
     }
     support::define_absolute(&own, "own_function", support_target());
     let operations = 20_000;
-    let mut repeated = |title: &str, operations: usize, body: &dyn Fn()| {
+    let repeated = |title: &str, operations: usize, body: &dyn Fn()| {
         body();
         body();
         row(title, count, || timed(operations, || (0..operations).for_each(|_| body())));

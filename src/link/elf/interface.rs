@@ -46,6 +46,7 @@ pub struct InterfaceSymbol {
     /// Whether it is a function (`STT_FUNC`, `STT_GNU_IFUNC`).
     pub is_callable: bool,
     /// Whether it has no type (`STT_NOTYPE`), as a function of an assembler may have none.
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub is_untyped: bool,
     /// Whether every thread has its own copy (`STT_TLS`).
     pub is_thread_local: bool,
