@@ -300,11 +300,14 @@ mod tests {
     }
 
     /// Checks that `steps`, with the number of trackers, returns about the same at two sizes, and not more than `limit`.
+    /// A whole shape may cost four steps more, whatever its size.
     fn check_flat(limit: f64, steps: impl Fn(usize) -> f64) {
-        let (small, large) = (steps(sized(1000, 40)), steps(sized(4000, 160)));
+        let smaller = sized(1000, 40);
+        let (small, large) = (steps(smaller), steps(4 * smaller));
+        let once = 4.0 / smaller as f64;
         assert!(small <= limit && large <= limit, "{small} and {large} steps, not {limit}");
         assert!(
-            (large - small).abs() <= 0.05 * small.max(1.0),
+            (large - small).abs() <= 0.05 * small.max(1.0) + once,
             "{small} steps at the small size, {large} at the large one"
         );
     }

@@ -148,6 +148,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "fills tables of thousands of records")]
     fn records_are_bounded_and_the_newest_failure_is_kept_whole() {
         let mut symbols = FailedSymbols::default();
         for failure in 0..4 * MAX_RECORDS {
