@@ -100,6 +100,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
+    #[cfg_attr(miri, ignore = "formats tens of thousands of names")]
     fn a_message_names_the_first_of_fifty_thousand_missing_symbols_and_the_value_names_all() {
         let symbols: Vec<String> = (0..50_000).map(|number| format!("symbol{number}")).collect();
         let (searched, failed) = ((0..1_000).map(|number| format!("dylib{number}")).collect(), Vec::new());
