@@ -155,6 +155,7 @@ const MAX_BATCH_RANGES: usize = 64;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::sized;
     use crate::memory::layout::CHUNK;
 
     /// Purges a shard of the code pool that has `count` free used pages with a live page between each two. Returns the
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_purge_visits_each_free_range_twice_however_many_there_are() {
-        for count in [1, 64, 65, 1000, 10_000] {
+        for count in [1, 64, 65, 1000, 10_000].into_iter().take(sized(5, 3)) {
             assert_eq!(purge(count), (count, 2 * count as usize), "once to list it, once to find nothing more");
         }
     }

@@ -273,7 +273,7 @@ mod tests {
     /// Asserts that the steps grow by the same number for each element: `steps` is measured at four sizes.
     #[track_caller]
     fn assert_linear(most_per_element: usize, steps: impl Fn(usize) -> usize) {
-        let (small, large) = (sized(100, 20), sized(1000, 40));
+        let (small, large) = (sized(100, 4), sized(1000, 8));
         let [first, second, third, fourth] = [small, small + 1, large, large + 1].map(steps);
         assert_eq!(second - first, fourth - third, "one more element costs the same among {small} and {large}");
         assert_eq!(third - first, (second - first) * (large - small), "and so do all elements in between");

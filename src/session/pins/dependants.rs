@@ -302,7 +302,7 @@ mod tests {
     /// Checks that `steps`, with the number of trackers, returns about the same at two sizes, and not more than `limit`.
     /// A whole shape may cost four steps more, whatever its size.
     fn check_flat(limit: f64, steps: impl Fn(usize) -> f64) {
-        let smaller = sized(1000, 40);
+        let smaller = sized(1000, 8);
         let (small, large) = (steps(smaller), steps(4 * smaller));
         let once = 4.0 / smaller as f64;
         assert!(small <= limit && large <= limit, "{small} and {large} steps, not {limit}");

@@ -85,7 +85,7 @@ impl Fixture {
 
 #[test]
 fn a_search_takes_the_same_steps_behind_any_number_of_dylibs() {
-    let steps = [sized(10, 5), sized(1000, 20)].map(|count| {
+    let steps = [sized(10, 5), sized(1000, 12)].map(|count| {
         let f = fixture(count);
         define(&f.own, "own", 1, SymbolFlags::NONE);
         define(&f.others[count - 1], "last", 2, EXPORTED);
@@ -110,7 +110,7 @@ fn a_search_takes_the_same_steps_behind_any_number_of_dylibs() {
 
 #[test]
 fn a_name_of_the_dylib_itself_is_found_without_a_walk_of_its_order() {
-    let steps = [10, sized(1000, 20)].map(|count| {
+    let steps = [10, sized(1000, 12)].map(|count| {
         let f = fixture(count);
         define(&f.own, "own", 1, SymbolFlags::NONE);
         steps_of(|| assert_eq!(f.address("own"), Some(1)))
@@ -185,7 +185,7 @@ fn a_generator_of_an_earlier_dylib_is_called_before_a_later_definition_is_found(
 
 #[test]
 fn a_search_past_a_generator_takes_the_same_steps_behind_any_number_of_dylibs() {
-    let steps = [10, sized(500, 20)].map(|count| {
+    let steps = [10, sized(500, 12)].map(|count| {
         let f = fixture(count);
         f.others[0].add_generator(Arc::new(Defines(4)));
         define(&f.others[count - 1], "last", 2, EXPORTED);
