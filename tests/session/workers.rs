@@ -324,7 +324,7 @@ fn a_forked_child_reclaims_in_the_background_although_it_lacks_the_thread_of_its
     let fixture = Fixture::with_policy(ReclaimPolicy::Background);
     assert!(is_reclaimed_in_background(&fixture, 1));
     // The reclaim thread must sleep at the fork: the child would inherit a lock that it holds.
-    thread::sleep(Duration::from_millis(200));
+    wait_for(|| other_threads_sleep().then_some(()));
     // SAFETY: the child runs this closure and ends. This process runs only this test.
     let child = match unsafe { libc::fork() } {
         0 => {
@@ -342,6 +342,18 @@ fn a_forked_child_reclaims_in_the_background_although_it_lacks_the_thread_of_its
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
     assert!(is_reclaimed_in_background(&fixture, 5), "in the parent");
+}
+
+/// Whether each thread of this process but the calling one waits in the kernel.
+fn other_threads_sleep() -> bool {
+    let own = std::fs::read_link("/proc/thread-self").unwrap();
+    std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap()).all(|task| {
+        // A thread that has just ended has no file any more.
+        let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { return true };
+        // The state follows the name, which is in parentheses and may contain any character.
+        let state = stat.rsplit(") ").next().unwrap().chars().next();
+        task.file_name() == own.file_name().unwrap() || state == Some('S')
+    })
 }
 
 /// Polls until there is a value.
