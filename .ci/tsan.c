@@ -1,9 +1,10 @@
-// What ThreadSanitizer cannot see in a standard library that was compiled without it. `.ci/tsan` links this in and
-// sends the calls here (`ld --wrap`), with the mangled names of the toolchain at hand in the macros.
+// What ThreadSanitizer cannot see in a standard library that was compiled without it, and in the loader. `.ci/tsan` links
+// this in and sends the calls here (`ld --wrap`), with the mangled names of the toolchain at hand in the macros.
 //
 // Each wrapper says what the real function guarantees, no more. Without them every contended `std::sync::Mutex`, every
 // `Barrier`, every scope of threads and every last `Arc` would be reported as a race.
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void __tsan_acquire(void *address);
@@ -57,6 +58,21 @@ void WRAP(ONCE_CALL)(void *once, bool ignore_poisoning, void *closure, void *tab
     REAL(ONCE_CALL)(once, ignore_poisoning, closure, table, location);
     __tsan_acquire(once);
     __tsan_release(once);
+}
+
+// The kernel moves pages away from a range before the loader maps a library there. The loader's own mappings are not seen, so
+// that the library's bytes would look unordered with what was written to the pages before they were moved.
+static char loader_mappings;
+void *REAL(mremap)(void *from, size_t size, size_t new_size, int flags, void *to);
+void *WRAP(mremap)(void *from, size_t size, size_t new_size, int flags, void *to) {
+    __tsan_release(&loader_mappings);
+    return REAL(mremap)(from, size, new_size, flags, to);
+}
+void *REAL(dlopen)(const char *path, int flags);
+void *WRAP(dlopen)(const char *path, int flags) {
+    void *library = REAL(dlopen)(path, flags);
+    __tsan_acquire(&loader_mappings);
+    return library;
 }
 
 // `Barrier::wait`: what anybody did before it, everybody sees after it.
