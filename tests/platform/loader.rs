@@ -50,13 +50,13 @@ const UPPER: &str = "
         FACT(dlsym(RTLD_DEFAULT, \"own\") == (void *)own);
         FACT(dlsym(RTLD_DEFAULT, \"shared\") == (void *)shared);
         FACT(dlsym(RTLD_DEFAULT, \"lower\") == (void *)lower);
-        FACT(dlsym(RTLD_DEFAULT, \"qsort\") == (void *)qsort);
+        FACT(dlsym(RTLD_DEFAULT, \"drand48\") == (void *)drand48);
         FACT(dlsym(program, \"own\") == (void *)own);
-        FACT(dlsym(program, \"qsort\") == (void *)qsort);
+        FACT(dlsym(program, \"drand48\") == (void *)drand48);
         FACT(dlerror() == 0);
         long (*next)(void) = dlsym(RTLD_NEXT, \"shared\");
         FACT(next && next() == 2);
-        FACT(dlsym(RTLD_NEXT, \"qsort\") == (void *)qsort);
+        FACT(dlsym(RTLD_NEXT, \"drand48\") == (void *)drand48);
         FACT(dlsym(RTLD_NEXT, \"own\") == 0 && says(\"undefined symbol: own\"));
         FACT(dlsym(RTLD_DEFAULT, \"hidden_own\") == 0 && says(\"undefined symbol: hidden_own\"));
         FACT(dlsym(RTLD_DEFAULT, \"local_own\") == 0 && says(\"undefined symbol: local_own\"));
@@ -68,7 +68,7 @@ const UPPER: &str = "
         FACT(math && dlsym(math, \"own\") == 0 && says(\"own\"));
         FACT(dlvsym(RTLD_NEXT, \"memcpy\", \"GLIBC_2.2.5\") != 0);
         FACT(dlvsym(RTLD_DEFAULT, \"own\", \"NO_SUCH_VERSION\") == 0 && says(\"own, version NO_SUCH_VERSION\"));
-        FACT(dlvsym(RTLD_NEXT, \"qsort\", \"NO_SUCH_VERSION\") == 0 && says(\"qsort\"));
+        FACT(dlvsym(RTLD_NEXT, \"drand48\", \"NO_SUCH_VERSION\") == 0 && says(\"drand48\"));
         FACT(dladdr((char *)own + 1, &info) && strcmp(info.dli_sname, \"own\") == 0);
         FACT(info.dli_saddr == (void *)own && info.dli_fname && info.dli_fbase);
         FACT(dladdr(&keep_local, &other) && other.dli_fbase == info.dli_fbase);
@@ -77,7 +77,7 @@ const UPPER: &str = "
         FACT(strcmp(other.dli_fname, info.dli_fname) == 0);
         FACT(dladdr((void *)lower, &other) && strcmp(other.dli_sname, \"lower\") == 0);
         FACT(strcmp(other.dli_fname, info.dli_fname) != 0);
-        FACT(dladdr(dlsym(RTLD_DEFAULT, \"qsort\"), &other) && strcmp(other.dli_sname, \"qsort\") == 0);
+        FACT(dladdr(dlsym(RTLD_DEFAULT, \"drand48\"), &other) && strcmp(other.dli_sname, \"drand48\") == 0);
         FACT(strstr(other.dli_fname, \"libc\") != 0);
         void *heap = malloc(1 << 20);
         FACT(dladdr(heap, &other) == 0);
@@ -275,7 +275,7 @@ fn a_forked_child_finds_what_its_parent_finds() {
             pid_t child = fork();
             if (child == 0) {
                 long (*found)(void) = dlsym(RTLD_DEFAULT, \"target\");
-                _exit(found && dlsym(RTLD_NEXT, \"qsort\") == (void *)qsort ? found() : 1);
+                _exit(found && dlsym(RTLD_NEXT, \"drand48\") == (void *)drand48 ? found() : 1);
             }
             int status = 0;
             waitpid(child, &status, 0);
@@ -288,7 +288,7 @@ fn a_forked_child_finds_what_its_parent_finds() {
 
 #[test]
 fn after_its_dylib_was_removed_code_still_finds_the_process() {
-    let source = "long test(void) { return dlsym(RTLD_DEFAULT, \"qsort\") == (void *)qsort; }";
+    let source = "long test(void) { return dlsym(RTLD_DEFAULT, \"drand48\") == (void *)drand48; }";
     let Some(object) = object(source) else { return };
     let jit = new_jit();
     let dylib = jit.create_dylib("removed").unwrap();
@@ -371,10 +371,10 @@ fn libraries_that_the_session_opens_are_searched_when_the_process_lacks_a_name()
 
 #[test]
 fn a_definition_of_the_embedder_comes_before_that_of_the_process() {
-    let source = "long test(void) { return (long)dlsym(RTLD_DEFAULT, \"qsort\"); }";
+    let source = "long test(void) { return (long)dlsym(RTLD_DEFAULT, \"drand48\"); }";
     let Some(object) = object(source) else { return };
     let jit = new_jit();
-    define_absolute(jit.process_dylib(), "qsort", 0x1234);
+    define_absolute(jit.process_dylib(), "drand48", 0x1234);
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(long(&jit, "test"), 0x1234);
 }
