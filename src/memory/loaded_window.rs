@@ -81,31 +81,45 @@ pub(super) fn place(
     reserve: impl Fn(u64) -> Result<LoadedWindow, MemoryFault>,
 ) -> Result<LoadedWindow, MemoryFault> {
     let host = Host { program: program_range(), heap_end: heap_end(), libraries: library_range() };
-    let mut elsewhere: Option<LoadedWindow> = None;
-    let mut tries = 0;
-    for preferred in placement.candidates(layout, &host) {
-        // The loader reserves more than it needs for the alignment, and unmaps the excess.
-        if !is_free(preferred, (layout.size() + CHUNK) as usize) {
-            continue;
-        }
+    // The loader reserves more than it needs for the alignment, and unmaps the excess.
+    let candidates = placement.candidates(layout, &host).into_iter();
+    let free = candidates.filter(|&base| is_free(base, (layout.size() + CHUNK) as usize));
+    let tried = try_candidates(free, |window| placement.accepts(layout, &host, window.base.value()), &reserve)?;
+    match (placement, tried) {
+        (_, Tried::Accepted(window)) => Ok(window),
+        (Placement::Low2GiB, tried) => Err(no_low_range(layout, matches!(tried, Tried::Misplaced(_)))),
+        (_, Tried::Misplaced(window)) => Ok(window),
+        (_, Tried::Nothing) => reserve(0),
+    }
+}
+
+/// What became of the candidates of a placement.
+#[derive(Debug, PartialEq)]
+enum Tried<W> {
+    Accepted(W),
+    /// The last window that was reserved. Another thread took each range, or this loader ignores preferred addresses.
+    Misplaced(W),
+    /// There was no candidate.
+    Nothing,
+}
+
+/// Reserves a window at each of the first [`MAX_TRIES`] `candidates` in turn, until `accepts` takes one.
+fn try_candidates<W>(
+    candidates: impl Iterator<Item = u64>,
+    accepts: impl Fn(&W) -> bool,
+    reserve: impl Fn(u64) -> Result<W, MemoryFault>,
+) -> Result<Tried<W>, MemoryFault> {
+    let mut tried = Tried::Nothing;
+    for preferred in candidates.take(MAX_TRIES) {
         // One window at a time: both use the same file, and the next one changes its first page.
-        drop(elsewhere.take());
+        drop(tried);
         let window = reserve(preferred)?;
-        if placement.accepts(layout, &host, window.base.value()) {
-            return Ok(window);
+        if accepts(&window) {
+            return Ok(Tried::Accepted(window));
         }
-        // Another thread took the range, or this loader ignores preferred addresses.
-        elsewhere = Some(window);
-        tries += 1;
-        if tries == MAX_TRIES {
-            break;
-        }
+        tried = Tried::Misplaced(window);
     }
-    match (placement, elsewhere) {
-        (Placement::Low2GiB, elsewhere) => Err(no_low_range(layout, elsewhere.is_some())),
-        (_, Some(window)) => Ok(window),
-        (_, None) => reserve(0),
-    }
+    Ok(tried)
 }
 
 /// The error if no range below 2 GiB can be reserved. `is_misplaced` says that a range was free, and the loader mapped
@@ -222,6 +236,7 @@ const MAX_TRIES: usize = 2;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
+    use std::rc::Rc;
 
     use super::*;
 
@@ -236,19 +251,34 @@ mod tests {
         }
     }
 
-    #[cfg_attr(miri, ignore = "maps memory and asks the loader")]
     #[test]
     fn a_misplaced_window_is_unmapped_before_the_next_one_is_reserved() {
-        let layout = WindowLayout::divide(64 << 20).unwrap();
-        let (last, tries) = (Cell::new(None), Cell::new(0));
-        let placed = place(&layout, Placement::NearHost, |_| {
-            assert!(last.get().is_none_or(|base| is_free(base, layout.size() as usize)), "two windows of one file");
-            let window = reserve_unregistered(&layout, 0, "the test says so".to_string())?;
-            last.set(Some(window.base.value()));
+        let live = Rc::new(());
+        let reserve = |preferred| {
+            assert_eq!(Rc::strong_count(&live), 1, "two windows of one file");
+            Ok((preferred, live.clone()))
+        };
+        let tried = try_candidates([10, 20].into_iter(), |_| false, reserve).unwrap();
+        assert_eq!(tried, Tried::Misplaced((20, live.clone())));
+    }
+
+    #[test]
+    fn candidates_are_tried_until_one_is_accepted_and_two_at_most() {
+        let tries = Cell::new(0);
+        let reserve = |preferred| {
             tries.set(tries.get() + 1);
-            Ok(window)
-        });
-        assert_eq!(tries.get(), MAX_TRIES, "the first one was misplaced");
-        assert_eq!(placed.unwrap().base.value(), last.get().unwrap());
+            Ok(preferred)
+        };
+        assert_eq!(try_candidates([10, 20, 30].into_iter(), |&base| base == 10, reserve).unwrap(), Tried::Accepted(10));
+        assert_eq!(tries.replace(0), 1);
+        assert_eq!(try_candidates([10, 20, 30].into_iter(), |&base| base == 20, reserve).unwrap(), Tried::Accepted(20));
+        assert_eq!(tries.replace(0), 2);
+        assert_eq!(
+            try_candidates([10, 20, 30].into_iter(), |&base| base == 30, reserve).unwrap(),
+            Tried::Misplaced(20)
+        );
+        assert_eq!(tries.replace(0), 2);
+        assert_eq!(try_candidates([].into_iter(), |_| true, reserve).unwrap(), Tried::Nothing);
+        assert_eq!(tries.get(), 0);
     }
 }
