@@ -35,6 +35,8 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
         .env("CARGO_TARGET_DIR", &built)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        // Each build is from scratch or nothing.
+        .env("CARGO_INCREMENTAL", "0")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
         .unwrap();
