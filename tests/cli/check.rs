@@ -24,7 +24,7 @@ fn header_value<'a>(source: &'a str, key: &str) -> Option<&'a str> {
 
 #[test]
 fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
-    let directory = directory("check");
+    let directory = directory();
     let cases = cases();
     assert!(cases.len() > 60, "{} cases", cases.len());
     let mut wrong = Vec::new();
@@ -56,7 +56,7 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
 
 #[test]
 fn a_failed_rule_is_reported_with_its_line_and_both_values() {
-    let directory = directory("check-wrong");
+    let directory = directory();
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad 0x1234\n").unwrap();
     tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]).unwrap();
     let check = |rules: &str| {
@@ -75,7 +75,7 @@ fn a_failed_rule_is_reported_with_its_line_and_both_values() {
 
 #[test]
 fn missing_symbols_are_null_with_phony_externals() {
-    let directory = directory("check-phony");
+    let directory = directory();
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad nowhere + 8\n").unwrap();
     tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]).unwrap();
     fs::write(directory.join("rules"), "# jitlink-check: *{8}field = 8\n").unwrap();

@@ -25,7 +25,7 @@ fn good_object(directory: &Path) -> Vec<u8> {
 
 #[test]
 fn a_truncated_object_is_refused_wherever_it_ends() {
-    let directory = directory("truncated");
+    let directory = directory();
     let object = good_object(&directory);
     let step = object.len() / 150;
     for length in (0..64).step_by(7).chain((64..object.len()).step_by(step)).chain([object.len() - 1]) {
@@ -36,7 +36,7 @@ fn a_truncated_object_is_refused_wherever_it_ends() {
 
 #[test]
 fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
-    let directory = directory("corrupted");
+    let directory = directory();
     let object = good_object(&directory);
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = |below: usize| {
@@ -67,7 +67,7 @@ fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
 
 #[test]
 fn an_object_for_another_machine_is_refused_by_name() {
-    let directory = directory("machines");
+    let directory = directory();
     let object = good_object(&directory);
     for (machine, name) in [(183, "AArch64 (183)"), (3, "i386 (3)"), (243, "RISC-V (243)"), (0x1234, "4660")] {
         let mut bytes = object.clone();
@@ -85,7 +85,7 @@ fn an_object_for_another_machine_is_refused_by_name() {
 
 #[test]
 fn files_that_are_no_objects_are_refused() {
-    let directory = directory("others");
+    let directory = directory();
     let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "write_and_run.c"]);
     let executable = fs::read(twins.directory.join("native")).expect("the program");
     let others: [(&[u8], &str); 3] =
@@ -102,7 +102,7 @@ fn files_that_are_no_objects_are_refused() {
 
 #[test]
 fn a_writable_and_executable_section_is_refused_by_name() {
-    let directory = directory("unsupported");
+    let directory = directory();
     let objects = compile(GNU, &["-O1"], &["write_and_run.c"], &directory);
     let bytes = fs::read(directory.join(&objects[0])).expect("the object");
     let message = refused(&directory, &bytes, "both");
@@ -111,7 +111,7 @@ fn a_writable_and_executable_section_is_refused_by_name() {
 
 #[test]
 fn all_missing_symbols_are_listed_with_the_objects_that_need_them() {
-    let directory = directory("missing");
+    let directory = directory();
     compile(GNU, &["-O1"], &["missing_one.c", "missing_two.c"], &directory);
     let failed = fails(&directory, &["run", "missing_one.o", "missing_two.o"]);
     insta::assert_snapshot!(
@@ -122,7 +122,7 @@ fn all_missing_symbols_are_listed_with_the_objects_that_need_them() {
 
 #[test]
 fn a_duplicate_definition_is_reported_with_both_objects() {
-    let directory = directory("duplicate");
+    let directory = directory();
     compile(GNU, &["-O1"], &["write_and_run.c", "greet_main.c", "missing_one.c"], &directory);
     let failed = fails(&directory, &["run", "greet_main.o", "missing_one.o"]);
     insta::assert_snapshot!(
@@ -133,7 +133,7 @@ fn a_duplicate_definition_is_reported_with_both_objects() {
 
 #[test]
 fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
-    let directory = directory("options");
+    let directory = directory();
     compile(GNU, &["-O1"], &["data_entry.c"], &directory);
     for (options, words) in [
         (&[][..], "no object defines a function `main`"),
@@ -160,7 +160,7 @@ const NO_STACK: &str = ".section .note.GNU-stack,\"\",@progbits\n";
 
 #[test]
 fn a_cascade_is_reported_by_its_first_cause_once() {
-    let directory = directory("cascade");
+    let directory = directory();
     let refused =
         format!(".text\n.globl c\nc: ret\n.data\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, c\n{NO_STACK}");
     let objects = [
@@ -190,7 +190,7 @@ fn a_cascade_is_reported_by_its_first_cause_once() {
 
 #[test]
 fn thousands_of_missing_symbols_and_failures_make_a_short_message() {
-    let directory = directory("missing");
+    let directory = directory();
     let calls: String = (0..5_000).map(|number| format!("call missing{number}@plt\n")).collect();
     object(&directory, "many.s", &format!(".text\n.globl main\n.type main, @function\nmain:\n{calls}ret\n{NO_STACK}"));
     let message = error_text(&fails(&directory, &["run", "many.o"]));
@@ -214,7 +214,7 @@ fn thousands_of_missing_symbols_and_failures_make_a_short_message() {
 
 #[test]
 fn wrapped_symbols_are_those_of_ld() {
-    let directory = directory("wrap");
+    let directory = directory();
     let objects = [
         object(&directory, "main.c", "extern int f(int); int main(int n, char **v) { return f(n); }"),
         object(&directory, "f.c", "int f(int x) { return x + 1; }"),

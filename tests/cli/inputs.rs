@@ -33,7 +33,7 @@ fn run_fails(directory: &Path, arguments: &[&str]) -> Assert {
 
 #[test]
 fn members_of_archives_are_pulled_as_they_are_needed_in_any_order() {
-    let directory = directory("archives");
+    let directory = directory();
     objects(
         &directory,
         &[],
@@ -62,7 +62,7 @@ fn speaking(name: &str, text: &str) -> String {
 // Seen red: the members were initialised after all objects.
 #[test]
 fn initialisers_of_archive_members_run_where_the_archive_stands() {
-    let directory = directory("archive-order");
+    let directory = directory();
     let sources = [
         ("main", "int m1(void), n(void); int main(void) { return m1() + n(); }"),
         ("m1", "int m3(void); int m1(void) { return m3(); }"),
@@ -99,7 +99,7 @@ fn initialisers_of_archive_members_run_where_the_archive_stands() {
 // Seen red: the definition of the later object counted, and no member was linked.
 #[test]
 fn an_object_after_an_archive_keeps_no_member_out() {
-    let directory = directory("archive-first");
+    let directory = directory();
     objects(
         &directory,
         &[],
@@ -119,7 +119,7 @@ fn an_object_after_an_archive_keeps_no_member_out() {
 // Seen red: an archive without an object that defines `main` was refused, and so was a `main` without a type.
 #[test]
 fn the_entry_may_be_in_an_archive_and_without_a_type() {
-    let directory = directory("entry");
+    let directory = directory();
     objects(&directory, &[], &[("main", "int main(void) { return 6; }"), ("other", "int other(void) { return 1; }")]);
     fs::write(
         directory.join("plain.s"),
@@ -142,7 +142,7 @@ fn the_entry_may_be_in_an_archive_and_without_a_type() {
 // Seen red: the functions of the support library were not found.
 #[test]
 fn the_support_library_of_the_compiler_is_searched_unless_the_user_says_no() {
-    let directory = directory("support");
+    let directory = directory();
     let source = "volatile _Decimal64 value = 1.5dd; int main(int count, char **arguments) { return (int)((value + count) * 2); }";
     objects(&directory, &[], &[("main", source)]);
     run(&directory, &["main.o"]).code(5);
@@ -153,7 +153,7 @@ fn the_support_library_of_the_compiler_is_searched_unless_the_user_says_no() {
 
 #[test]
 fn the_error_names_the_cause_if_an_object_fails_that_others_refer_to() {
-    let directory = directory("cause");
+    let directory = directory();
     let failing = "extern int variable; int back(void);
         int second(int x) { __asm__ volatile(\".byte variable - .\"); return x ? back() : variable; }";
     objects(
@@ -176,7 +176,7 @@ fn the_error_names_the_cause_if_an_object_fails_that_others_refer_to() {
 
 #[test]
 fn the_report_counts_pulled_members_and_everything_is_returned() {
-    let directory = directory("archive-report");
+    let directory = directory();
     objects(
         &directory,
         &[],
@@ -196,7 +196,7 @@ fn the_report_counts_pulled_members_and_everything_is_returned() {
 
 #[test]
 fn a_dylib_searches_itself_first_and_then_exports_of_the_others() {
-    let directory = directory("dylibs");
+    let directory = directory();
     objects(
         &directory,
         &[],
@@ -213,7 +213,7 @@ fn a_dylib_searches_itself_first_and_then_exports_of_the_others() {
 
 #[test]
 fn the_command_line_defines_symbols_and_aliases() {
-    let directory = directory("defined");
+    let directory = directory();
     objects(
         &directory,
         &[],
@@ -229,7 +229,7 @@ fn the_command_line_defines_symbols_and_aliases() {
 
 #[test]
 fn worker_threads_link_the_same_program() {
-    let directory = directory("threads");
+    let directory = directory();
     let sources: Vec<(String, String)> = (0..40)
         .map(|i| {
             let next = if i == 39 { "0".to_string() } else { format!("f{}()", i + 1) };
@@ -251,7 +251,7 @@ fn worker_threads_link_the_same_program() {
 #[test]
 fn initialisers_run_in_the_same_order_with_any_number_of_threads() {
     const COUNT: usize = 60;
-    let directory = directory("order");
+    let directory = directory();
     let with_initialiser = |name: String, text: String| {
         let say = format!("__attribute__((constructor)) static void say(void) {{ puts(\"{name}\"); }}");
         (name, format!("void puts(const char *); {say} {text}"))
@@ -285,7 +285,7 @@ fn initialisers_run_in_the_same_order_with_any_number_of_threads() {
 #[test]
 fn link_threads_end_before_the_program_starts_and_everything_is_returned() {
     // Shares the process: the program that `jittison run` runs counts its own threads.
-    let directory = directory("threads-end");
+    let directory = directory();
     let count = "#include <dirent.h>
         int main(void) { int n = -3; DIR *tasks = opendir(\"/proc/self/task\"); for (; tasks; n++) if (!readdir(tasks)) return n; return 99; }";
     objects(&directory, &[], &[("main", count), ("other", "int other(void) { return 1; }")]);
@@ -303,7 +303,7 @@ fn link_threads_end_before_the_program_starts_and_everything_is_returned() {
 
 #[test]
 fn no_exec_links_at_the_given_base_without_process_symbols() {
-    let directory = directory("not-run");
+    let directory = directory();
     objects(&directory, &[], &[("main", "int printf(const char *, ...); int main(void) { return printf(\"no\"); }")]);
     run_fails(&directory, &["main.o", "--no-exec"]).stderr(contains("`printf`"));
     let options = ["--phony-externals", "--base", "0x40000000", "--report", "report.json"];
@@ -316,7 +316,7 @@ fn no_exec_links_at_the_given_base_without_process_symbols() {
 /// `libm.so` and `libncurses.so` of many systems are such files.
 #[test]
 fn a_linker_script_stands_for_the_files_that_it_names() {
-    let directory = directory("scripts");
+    let directory = directory();
     objects(
         &directory,
         &[],

@@ -39,7 +39,7 @@ fn sections_by_readelf(directory: &Path, object: &str) -> Vec<(String, u64, u64)
 #[test]
 fn inspect_shows_the_sections_symbols_and_relocations_of_readelf() {
     for toolchain in toolchains() {
-        let directory = directory(&format!("inspect-{}", toolchain.c));
+        let directory = directory();
         for object in
             compile(toolchain, &["-O1"], &["exceptions_main.cpp", "basics_data.c", "lifecycle_order.c"], &directory)
         {
@@ -111,7 +111,7 @@ fn relocations_by_readelf(directory: &Path, object: &str) -> Relocations {
 
 #[test]
 fn the_plan_adds_up_and_initialisers_have_their_priorities() {
-    let directory = directory("inspect-plan");
+    let directory = directory();
     let objects = compile(GNU, &["-O0"], &["lifecycle_order.c", "basics_data.c", "missing_two.c"], &directory);
     let shown = inspected(&directory, &objects[0]);
     let mut lists: Vec<(&str, u64, u64)> = array(&shown["initializers"])
@@ -186,7 +186,7 @@ const ASSEMBLED: &str = "
 
 #[test]
 fn the_tables_show_what_the_json_has() {
-    let directory = directory("inspect-tables");
+    let directory = directory();
     let Some(object) = asm(ASSEMBLED) else { return };
     fs::write(directory.join("assembled.o"), object).expect("a file for the object");
     let shown = |arguments: &[&str]| {
@@ -203,7 +203,7 @@ fn the_tables_show_what_the_json_has() {
 
 #[test]
 fn inspect_shows_a_symbol_with_a_very_long_name() {
-    let directory = directory("long-name");
+    let directory = directory();
     let name = "n".repeat(70_000);
     let Some(object) = asm(&format!(".text\n.globl {name}\n{name}: ret\n.section .note.GNU-stack\n")) else { return };
     fs::write(directory.join("long.o"), object).unwrap();

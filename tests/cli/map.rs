@@ -25,7 +25,7 @@ fn number(value: &Value) -> u64 {
 
 #[test]
 fn the_map_shows_every_object_with_the_sizes_of_its_link_plan() {
-    let directory = directory("map-json");
+    let directory = directory();
     let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
     let shown = json(&directory, &objects);
     let modules = array(&shown["modules"]);
@@ -61,7 +61,7 @@ fn the_map_shows_every_object_with_the_sizes_of_its_link_plan() {
 
 #[test]
 fn text_and_picture_name_the_objects_without_running_them() {
-    let directory = directory("map-text");
+    let directory = directory();
     let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
     let mapped = jittison(&directory).arg("map").args(&objects).args(["--svg", "map.svg"]).assert().success();
     let svg = fs::read_to_string(directory.join("map.svg")).expect("the picture was written");
@@ -76,7 +76,7 @@ fn text_and_picture_name_the_objects_without_running_them() {
 
 #[test]
 fn link_and_output_errors_are_reported_in_one_line() {
-    let directory = directory("map-errors");
+    let directory = directory();
     let objects = compile(GNU, &["-O1"], &["missing_one.c", "data_entry.c"], &directory);
     for (arguments, expected) in [
         (&["map", &objects[0]][..], "absent_a"),

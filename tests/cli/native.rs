@@ -1,13 +1,12 @@
 //! Helpers: compilers, the tool, and the comparison of a program under `jittison run` with the natively linked one.
 
-use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
-use jittison_test_support::require;
+use jittison_test_support::{PrivateDir, require};
 use predicates::function;
 use serde_json::Value;
 
@@ -38,12 +37,9 @@ pub fn tool(tool: &str, directory: &Path) -> Command {
     command
 }
 
-/// An empty directory.
-pub fn directory(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("a directory for the test");
-    path
+/// An empty directory of one test.
+pub fn directory() -> PrivateDir {
+    PrivateDir::new()
 }
 
 /// Compiles sources of `programs/` to objects in `directory`, and returns the names of the objects.
@@ -85,13 +81,13 @@ pub fn error_text(finished: &Assert) -> String {
 
 /// The report that a run wrote to `report.json`.
 pub fn report(directory: &Path) -> Value {
-    let text = fs::read_to_string(directory.join("report.json")).expect("the report was written");
+    let text = std::fs::read_to_string(directory.join("report.json")).expect("the report was written");
     serde_json::from_str(&text).expect("the report is JSON")
 }
 
 /// A program as objects, and as an executable of the system linker.
 pub struct Twins {
-    pub directory: PathBuf,
+    pub directory: PrivateDir,
     pub objects: Vec<String>,
     label: String,
 }
@@ -99,7 +95,7 @@ pub struct Twins {
 impl Twins {
     pub fn build(toolchain: Toolchain, flags: &[&str], name: &str, sources: &[&str]) -> Twins {
         let label = format!("{name}-{}{}", toolchain.c, flags.concat());
-        let directory = directory(&label);
+        let directory = directory();
         let objects = compile(toolchain, flags, sources, &directory);
         let mut link = tool(toolchain.cpp, &directory);
         // Objects with absolute addresses cannot be linked into a PIE.
@@ -113,7 +109,7 @@ impl Twins {
     pub fn compare(&self, arguments: &[&str], setting: &str) -> Output {
         let mut native = std::process::Command::new(self.directory.join("native"));
         // `argv[0]` is the name that the tool gives the program.
-        native.arg0(&self.objects[0]).current_dir(&self.directory).args(arguments).env("JITTISON_TEST", setting);
+        native.arg0(&self.objects[0]).current_dir(&*self.directory).args(arguments).env("JITTISON_TEST", setting);
         let expected = Command::from_std(native).output().expect("the native program runs");
         let mut tool = jittison(&self.directory);
         tool.arg("run").args(&self.objects).arg("--").args(arguments).env("JITTISON_TEST", setting);

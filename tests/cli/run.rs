@@ -72,7 +72,7 @@ fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
 
 #[test]
 fn another_entry_can_be_chosen() {
-    let directory = directory("entry");
+    let directory = directory();
     let objects = compile(GNU, &["-O1"], &["data_entry.c"], &directory);
     let mut tool = jittison(&directory);
     tool.arg("run").args(&objects).args(["--entry", "entry", "--", "a"]).assert().code(62);
@@ -80,19 +80,19 @@ fn another_entry_can_be_chosen() {
 
 #[test]
 fn libraries_are_found_by_path_by_file_name_and_by_bare_name() {
-    let directory = directory("libraries");
+    let directory = directory();
     let library = compile(GNU, &["-O1"], &["greet_library.c"], &directory);
     tool("gcc", &directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library).unwrap();
     let objects = compile(GNU, &["-O1"], &["greet_main.c"], &directory);
     for name in ["./libgreet.so.3", "libgreet.so.3", "greet"] {
         let mut tool = jittison(&directory);
-        tool.arg("run").args(&objects).args(["-l", name]).env("LD_LIBRARY_PATH", &directory).assert().code(12);
+        tool.arg("run").args(&objects).args(["-l", name]).env("LD_LIBRARY_PATH", &*directory).assert().code(12);
     }
 }
 
 #[test]
 fn help_and_version_explain_the_tool() {
-    let directory = directory("help");
+    let directory = directory();
     let version = format!("jittison {}\n", env!("CARGO_PKG_VERSION"));
     jittison(&directory).arg("--version").assert().success().stdout(version);
     for command in ["", "run", "inspect", "map", "check"] {
@@ -105,7 +105,7 @@ fn help_and_version_explain_the_tool() {
 
 #[test]
 fn a_usage_error_has_its_own_exit_status() {
-    let directory = directory("usage");
+    let directory = directory();
     for arguments in
         [&[][..], &["run"], &["inspect"], &["map"], &["map", "a.o", "--svg"], &["walk"], &["run", "a.o", "--speed"]]
     {

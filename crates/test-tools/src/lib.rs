@@ -8,7 +8,7 @@ mod set_on_drop;
 mod sources;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use process::*;
@@ -92,6 +92,14 @@ fn run(mut tool: Command, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
 
 /// A temporary directory that other users cannot enter. Dropping it removes the directory.
 pub struct PrivateDir(tempfile::TempDir);
+
+impl std::ops::Deref for PrivateDir {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        self.0.path()
+    }
+}
 
 impl PrivateDir {
     #[allow(clippy::new_without_default)]
