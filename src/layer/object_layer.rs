@@ -152,8 +152,21 @@ impl ObjectLinkingLayer {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn add_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
+        self.add_graph_without(tracker, graph, |_| false)
+    }
+
+    /// As [`add_graph`](Self::add_graph), but ignores definitions, as [`add_without`](Self::add_without) does.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_graph_without(
+        &self,
+        tracker: &ResourceTracker,
+        graph: BuiltGraph,
+        is_excluded: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         self.inner.sessions.check(tracker.dylib_handle())?;
-        tracker.define_with_absolute(Object::of_graph(tracker, self.inner.shard(), graph)?)
+        tracker.define_with_absolute(Object::of_graph(tracker, self.inner.shard(), graph, is_excluded)?)
     }
 
     /// Adds a graph under a tracker and links it at once, as [`link`](Self::link) does with an object.

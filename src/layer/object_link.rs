@@ -186,13 +186,18 @@ impl Object {
         tracker: &ResourceTracker,
         layer: Arc<ArcShard<LayerInner>>,
         graph: BuiltGraph,
+        is_excluded: impl Fn(&str) -> bool,
     ) -> Result<ObjectUnit> {
         let (sequence, name, mut members) = (tracker.next_object_serial(), graph.name.clone(), GroupMembers::default());
         let interface = graph.interface();
-        let (mut symbols, mut numbers) = (RecycledVec::new(), RecycledVec::new());
+        let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
         symbols.reserve_exact(interface.len() + 1);
         numbers.reserve_exact(interface.len());
         for symbol in interface {
+            if is_excluded(symbol.name.as_str()) {
+                is_complete = false;
+                continue;
+            }
             members.add(symbols.len(), &symbol);
             numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
             let flags = flags_of(&symbol);
@@ -214,7 +219,7 @@ impl Object {
         };
         let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
+        let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
         let object = Object { input: Input::Graph(graph.read), claims };
         Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }

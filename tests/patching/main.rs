@@ -3,6 +3,7 @@
 
 mod committing;
 mod failing;
+mod graphs;
 mod inside;
 mod lifetimes;
 mod program;

@@ -16,6 +16,7 @@
 //! | `uncommitted_version.rs` | a linked version that no caller reaches yet |
 //! | `versions.rs` | all versions: commit, rollback, and the end of the dylib |
 //! | `patchable_inner.rs`, `patchable.rs` | [`Patchable`] and its builder |
+//! | `patch_input.rs` | an object or a graph that becomes part of a version |
 //! | `patch.rs` | [`Patch`] and [`PreparedPatch`]: the way of a version from objects to a commit |
 //! | `rebindable.rs` | objects that are replaced as one unit |
 //!
@@ -28,6 +29,7 @@
 mod failed_version;
 mod outcome;
 mod patch;
+mod patch_input;
 mod patchable;
 mod patchable_inner;
 mod rebindable;

@@ -19,17 +19,18 @@ use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
 use crate::jit::inner::{not_found, removed_by_failed_initializer};
 use crate::jit::patching::outcome::Committed;
+use crate::jit::patching::patch_input::PatchInput;
 use crate::jit::patching::patchable_inner::PatchableInner;
 use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
 use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
-use crate::link::{self, ObjectBuffer};
+use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::session::{JitDylib, Pin, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
 use crate::sync::Arc;
 
-/// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects and requirements, to be
-/// [linked](Self::link).
+/// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects, graphs and requirements, to
+/// be [linked](Self::link).
 ///
 /// # Variables
 ///
@@ -56,7 +57,7 @@ use crate::sync::Arc;
 #[must_use = "a patch has no effect until it is linked and committed"]
 pub struct Patch {
     patchable: Arc<PatchableInner>,
-    objects: Vec<(String, ObjectBuffer)>,
+    inputs: Vec<PatchInput>,
     required: Vec<Name>,
     signatures: FxHashMap<Name, String>,
 }
@@ -71,8 +72,8 @@ pub struct PreparedPatch {
 
 impl Patch {
     pub(super) fn new(patchable: &Arc<PatchableInner>) -> Patch {
-        let (objects, required) = (Vec::new(), Vec::new());
-        Patch { patchable: patchable.clone(), objects, required, signatures: FxHashMap::default() }
+        let (inputs, required) = (Vec::new(), Vec::new());
+        Patch { patchable: patchable.clone(), inputs, required, signatures: FxHashMap::default() }
     }
 
     /// Adds an object.
@@ -80,10 +81,16 @@ impl Patch {
     /// # Errors
     /// The bytes are not an object that can be linked.
     pub fn add_object(&mut self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<&mut Patch> {
-        let bytes = bytes.into();
-        link::variables(name, &bytes)?;
-        self.objects.push((name.to_string(), bytes));
+        let input = PatchInput::Object(name.to_string(), bytes.into());
+        input.variables()?;
+        self.inputs.push(input);
         Ok(self)
+    }
+
+    /// Adds a graph of a code generator. [`GraphBuilder`](crate::link::GraphBuilder) makes it.
+    pub fn add_graph(&mut self, graph: BuiltGraph) -> &mut Patch {
+        self.inputs.push(PatchInput::Graph(graph));
+        self
     }
 
     /// Adds an object file. This call reads the entire file; later changes to the file have no effect.
@@ -108,9 +115,9 @@ impl Patch {
         self.require(function)
     }
 
-    /// Links the objects into a dylib that no other code searches, and runs their initialisers.
+    /// Links the objects and graphs into a dylib that no other code searches, and runs their initialisers.
     ///
-    /// The objects find their own symbols, then all symbols of the patched dylib, hidden ones included, then what that dylib
+    /// They find their own symbols, then all symbols of the patched dylib, hidden ones included, then what that dylib
     /// links against. Running code is not changed. If there is an error, nothing is left.
     ///
     /// # Errors
@@ -130,7 +137,7 @@ impl Patch {
     /// - All objects that were added so far to this patch, to the patched dylib and to the dylibs that it links against
     ///   may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
     /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
-    pub unsafe fn link(self) -> Result<PreparedPatch> {
+    pub unsafe fn link(mut self) -> Result<PreparedPatch> {
         self.patchable.jit.0.check_can_run()?;
         let versions = self.patchable.versions.clone();
         let number = versions.begin_link()?;
@@ -139,7 +146,7 @@ impl Patch {
         Ok(PreparedPatch { patchable: self.patchable, version, signatures: self.signatures })
     }
 
-    fn link_version(&self, versions: &Arc<Versions>, number: u64) -> Result<UncommittedVersion> {
+    fn link_version(&mut self, versions: &Arc<Versions>, number: u64) -> Result<UncommittedVersion> {
         // Check the requirements before anything is created.
         let unknown = self.required.iter().find(|name| !versions.names().contains(name));
         if let Some(unknown) = unknown {
@@ -154,8 +161,8 @@ impl Patch {
         let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number)?;
         // Where the objects look up external symbols.
         version.code().dylib.set_link_order(&link_order(home))?;
-        // Add the objects, without the variables that exist already.
-        self.add_objects(&mut version, home)?;
+        // Add all inputs, without the variables that exist already.
+        self.add_inputs(&mut version, home)?;
         // Link the functions and what they need. Then run initialisers: no caller reaches the version yet.
         let failures = self.patchable.jit.0.initializers.failures();
         let outcome =
@@ -165,20 +172,19 @@ impl Patch {
         outcome.map(|()| version)
     }
 
-    fn add_objects(&self, version: &mut UncommittedVersion, home: &JitDylib) -> Result<()> {
+    fn add_inputs(&mut self, version: &mut UncommittedVersion, home: &JitDylib) -> Result<()> {
         let jit = &self.patchable.jit.0;
-        for (name, bytes) in &self.objects {
-            let defined = link::variables(name, bytes)?;
-            let exists = variables::find_existing(&jit.session, name, &defined, home)?;
+        for input in std::mem::take(&mut self.inputs) {
             let mut left_out = FxHashSet::default();
-            for (variable, exists) in defined.iter().zip(exists) {
+            let defined = input.variables()?;
+            let exists = variables::find_existing(&jit.session, input.name(), &defined, home)?;
+            for (variable, exists) in defined.into_iter().zip(exists) {
                 match exists {
-                    true => drop(left_out.insert(variable.name)),
+                    true => drop(left_out.insert(variable.name.to_string())),
                     false => drop(version.code_mut().variables.insert(Name::new(variable.name), variable.size)),
                 }
             }
-            let tracker = &version.code().tracker;
-            jit.layer.add_without(tracker, name, bytes.clone(), |symbol| left_out.contains(symbol))?;
+            input.add_to(&jit.layer, &version.code().tracker, &left_out)?;
         }
         Ok(())
     }
@@ -310,8 +316,8 @@ fn not_patchable(versions: &Versions, name: &Name, problem: &'static str) -> Err
 
 impl fmt::Debug for Patch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let objects: Vec<_> = self.objects.iter().map(|(name, _)| name).collect();
-        write!(f, "patch of {:?} with {objects:?}", self.patchable)
+        let inputs: Vec<_> = self.inputs.iter().map(PatchInput::name).collect();
+        write!(f, "patch of {:?} with {inputs:?}", self.patchable)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::base::{Name, RecycledVec, SegmentKind};
 use crate::error::{Error, LinkFault};
 use crate::link::block_lines::BlockLines;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::InterfaceSymbol;
+use crate::link::elf::{InterfaceSymbol, ObjectVariable};
 use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
@@ -377,6 +377,20 @@ impl BuiltGraph {
                 size: symbol.size,
             }
         })
+    }
+
+    /// The variables that others can see: symbols of writable or thread-local blocks.
+    pub(crate) fn variables(&self) -> Vec<ObjectVariable<'_>> {
+        let graph = self.read.graph();
+        let variable = |visible: &VisibleSymbol| {
+            let symbol = &graph.symbols[visible.index.index()];
+            let Definition::Block(block, _) = symbol.definition else { return None };
+            let is_writable = graph.blocks[block.index()].pool == SegmentKind::Data;
+            let is_thread_local = is_thread_local(graph, symbol);
+            let name = std::str::from_utf8(graph.name_bytes(visible.index)).ok()?;
+            (is_writable || is_thread_local).then_some(ObjectVariable { name, size: symbol.size, is_thread_local })
+        };
+        self.visible.iter().filter(|visible| !visible.is_callable).filter_map(variable).collect()
     }
 
     /// Whether the graph has functions that run at initialisation or finalisation.

@@ -1,0 +1,52 @@
+//! [`PatchInput`]: an object or a graph that becomes part of a version.
+
+use rustc_hash::FxHashSet;
+
+use crate::error::Result;
+use crate::layer::ObjectLinkingLayer;
+use crate::link::{self, BuiltGraph, ObjectBuffer, ObjectVariable};
+use crate::session::ResourceTracker;
+
+/// An object or a graph that becomes part of a version.
+pub(super) enum PatchInput {
+    Object(String, ObjectBuffer),
+    Graph(BuiltGraph),
+}
+
+impl PatchInput {
+    /// The name of the object or graph.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            PatchInput::Object(name, _) => name,
+            PatchInput::Graph(graph) => graph.name(),
+        }
+    }
+
+    /// The variables that it defines and others can see.
+    ///
+    /// # Errors
+    /// The bytes are not an object that can be linked.
+    pub(super) fn variables(&self) -> Result<Vec<ObjectVariable<'_>>> {
+        match self {
+            PatchInput::Object(name, bytes) => link::variables(name, bytes),
+            PatchInput::Graph(graph) => Ok(graph.variables()),
+        }
+    }
+
+    /// Adds it under a tracker, without the definitions in `left_out`.
+    ///
+    /// # Errors
+    /// As [`ObjectLinkingLayer::add`].
+    pub(super) fn add_to(
+        self,
+        layer: &ObjectLinkingLayer,
+        tracker: &ResourceTracker,
+        left_out: &FxHashSet<String>,
+    ) -> Result<()> {
+        let is_left_out = |symbol: &str| left_out.contains(symbol);
+        match self {
+            PatchInput::Object(name, bytes) => layer.add_without(tracker, &name, bytes, is_left_out),
+            PatchInput::Graph(graph) => layer.add_graph_without(tracker, graph, is_left_out),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Versions that a code generator hands over as graphs.
+
+use jittison::base::SegmentKind;
+use jittison::link::{BuiltGraph, Edge, EdgeKind, GraphBuilder, NewBlock, NewSymbol};
+use jittison::{ErrorKind, PreparedPatch};
+
+use crate::support::*;
+use crate::*;
+
+/// `long counter = start; long bump(long n) { return counter += times * n; }`, with as many bytes of variable as `size` says.
+fn bump(times: usize, start: i64, size: usize) -> BuiltGraph {
+    let mut graph = GraphBuilder::new("bump.graph");
+    let mut value = start.to_le_bytes().to_vec();
+    value.resize(size, 0);
+    let variable = graph.add_block(NewBlock::new(".data", SegmentKind::Data, value).with_align(8));
+    let counter = graph.add_symbol(NewSymbol::new("counter", variable, 0).with_size(size as u64));
+    // mov counter(%rip), %rax; add %rdi, %rax …; mov %rax, counter(%rip); ret
+    let load = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
+    let add = [0x48, 0x01, 0xf8].repeat(times);
+    let store = [0x48, 0x89, 0x05, 0, 0, 0, 0, 0xc3];
+    let field = (load.len() + add.len() + 3) as u32;
+    let code = graph.add_block(NewBlock::code([&load[..], &add, &store].concat()));
+    let edge = |offset| Edge { offset, kind: EdgeKind::Delta32, symbol: counter, addend: -4 };
+    graph.set_edges(code, &[edge(3), edge(field)]);
+    graph.add_symbol(NewSymbol::function("bump", code, 0));
+    graph.finish().unwrap()
+}
+
+fn link_graph(kernels: &Patchable, graph: BuiltGraph) -> Result<PreparedPatch, Error> {
+    let mut patch = kernels.patch();
+    patch.add_graph(graph).require("bump");
+    // SAFETY: the function has the signature of the tests, and nothing has initialisers.
+    unsafe { patch.link() }
+}
+
+fn commit_graph(kernels: &Patchable, graph: BuiltGraph) -> Committed {
+    link_graph(kernels, graph).and_then(PreparedPatch::commit).unwrap()
+}
+
+#[test]
+fn callers_follow_versions_that_are_graphs_and_variables_keep_their_values() {
+    own_process!();
+    let jit = new_jit();
+    let kernels = jit.patchable_builder(jit.main_dylib(), &["bump"]).history(0).build().unwrap();
+    drop(commit_graph(&kernels, bump(1, 100, 8)));
+    let function = find(&jit, "bump");
+    assert_eq!((function.call(1), function.call(1)), (101, 102));
+    drop(commit_graph(&kernels, bump(3, 7, 8)));
+    assert_eq!(function.call(10), 132, "the variable is that of the first version");
+    drop(function);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_graph_shares_the_variables_of_an_object_and_the_reverse() {
+    own_process!();
+    let Some(object) = c("long counter = 50; long bump(long n) { return counter -= n; }") else { return };
+    let jit = new_jit();
+    let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();
+    drop(commit(&kernels, &object));
+    let function = find(&jit, "bump");
+    assert_eq!(function.call(1), 49);
+    drop(commit_graph(&kernels, bump(2, 7, 8)));
+    assert_eq!(function.call(1), 51);
+    drop(commit(&kernels, &object));
+    assert_eq!(function.call(1), 50);
+}
+
+#[test]
+fn a_graph_whose_variable_has_grown_is_refused_and_leaves_nothing() {
+    own_process!();
+    let jit = new_jit();
+    let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();
+    drop(commit_graph(&kernels, bump(1, 0, 8)));
+    let before = state_of(&jit);
+    let error = link_graph(&kernels, bump(1, 0, 16)).unwrap_err();
+    let root = error.root_cause().kind();
+    assert!(matches!(root, ErrorKind::VariableChanged { wanted: 16, found: 8, .. }), "{error}");
+    assert!(error.to_string().contains("bump.graph"), "{error}");
+    assert_eq!(state_of(&jit), before);
+}
+
+#[test]
+fn a_graph_that_lacks_a_required_function_is_refused() {
+    own_process!();
+    let jit = new_jit();
+    let kernels = jit.patchable(jit.main_dylib(), &["bump", "other"]).unwrap();
+    let before = state_of(&jit);
+    let mut patch = kernels.patch();
+    patch.add_graph(bump(1, 0, 8)).require("other");
+    // SAFETY: nothing has initialisers.
+    let error = unsafe { patch.link() }.unwrap_err();
+    assert!(error.to_string().contains("other"), "{error}");
+    assert_eq!(state_of(&jit), before);
+}
