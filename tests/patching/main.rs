@@ -9,6 +9,7 @@ mod lifetimes;
 mod program;
 mod rebinding;
 mod removed_names;
+mod removing;
 mod variables;
 
 use jittison_test_support as support;

@@ -10,7 +10,7 @@ use crate::jit::patching::patch::Patch;
 use crate::jit::patching::patchable_inner::PatchableInner;
 use crate::jit::patching::versions::{Limits, Versions};
 use crate::platform::ProgramSymbols;
-use crate::session::JitDylib;
+use crate::session::{JitDylib, Removal};
 use crate::sync::Arc;
 
 /// A set of functions of a dylib, each behind a stub, whose code comes in versions. Cheap to clone.
@@ -175,6 +175,30 @@ impl Patchable {
     /// [`ErrorKind::NothingToRollBack`], [`ErrorKind::PatchableGone`]. Then nothing was changed.
     pub fn rollback(&self) -> Result<RolledBack> {
         self.0.versions.rollback()
+    }
+
+    /// Removes the functions with all versions, and the variables that versions were the first to define. The names can be
+    /// defined again at once, also as patchable. No other version can be committed.
+    ///
+    /// A handle to one of the functions keeps the function and its version in memory, and so does a caller that is inside.
+    /// Returns a ticket for each part that was removed: the stubs, then the versions by number.
+    ///
+    /// ```
+    /// # const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// let jit = jittison::Jit::new()?;
+    /// // SAFETY: the object may run.
+    /// let kernels = unsafe { jit.add_rebindable(jit.main_dylib(), "scale.o", SCALE_1)? };
+    /// assert!(kernels.remove()?.iter().all(|removal| removal.is_complete()));
+    /// assert!(jit.main_dylib().symbol_flags("scale").is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::PatchableGone`]: they are removed already. The errors of resource managers, joined; all parts are removed
+    /// in that case too.
+    pub fn remove(&self) -> Result<Vec<Removal>> {
+        self.0.versions.remove()
     }
 
     /// The versions that are in memory, sorted by number: current, in the history, and retired but in use.

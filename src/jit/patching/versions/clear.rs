@@ -1,10 +1,27 @@
-//! The [`ClearHook`] of [`Versions`]: what is removed with a patched dylib, or with the dylib of a version, when it is
-//! cleared. The head of `versions.rs` says why.
+//! The end of [`Versions`]: by its own removal, or by its [`ClearHook`] when the patched dylib, or the dylib of a version, is
+//! cleared. The head of `versions.rs` says what is removed and why.
 
 use std::collections::BTreeSet;
 
+use crate::error::Result;
 use crate::jit::patching::versions::{LiveVersion, Versions, keep_for, pin_for_late_bindings};
-use crate::session::{ClearHook, JitDylib, ResourceTracker};
+use crate::session::{ClearHook, JitDylib, Removal, ResourceTracker};
+use crate::sync::Arc;
+
+impl Versions {
+    /// Removes the stubs, all versions and their variables as one batch.
+    pub(in crate::jit::patching) fn remove(self: &Arc<Self>) -> Result<Vec<Removal>> {
+        let trackers = {
+            // Under the lock, so that one thread alone takes the versions.
+            let _guard = self.lock()?;
+            self.trackers_to_remove(&self.dylib).unwrap_or_default()
+        };
+        self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+        let removals = ResourceTracker::remove_all(&trackers);
+        self.cleared();
+        removals
+    }
+}
 
 impl ClearHook for Versions {
     fn trackers_to_remove(&self, dylib: &JitDylib) -> Option<Vec<ResourceTracker>> {
@@ -12,6 +29,10 @@ impl ClearHook for Versions {
         let _guard = self.commit_lock.lock();
         let state = {
             let mut state = self.state.lock();
+            // Another thread has taken the versions, and removes them.
+            if state.is_cleared {
+                return None;
+            }
             // The dylib of a version whose commit failed, or that was retired, while this thread waited for the lock.
             // Its clear removes nothing else.
             if *dylib != self.dylib && !state.live.values().any(|version| version.code.dylib == *dylib) {
@@ -110,6 +131,10 @@ mod tests {
         let current = versions.state.lock().live.values().next().unwrap().code.dylib.clone();
         assert!(versions.trackers_to_remove(&current).is_some());
         assert!(versions.state.lock().is_cleared);
+        // A clear of the patched dylib meanwhile leaves the rest to the first one.
+        assert!(versions.trackers_to_remove(jit.main_dylib()).is_none());
+        let count = jit.session().dylibs().len();
         versions.cleared();
+        assert_eq!(jit.session().dylibs().len(), count - 1);
     }
 }
