@@ -4,6 +4,7 @@
 //! Each figure is the median of seven runs. cranelift-jit cannot free one function, so its figure there is that of a module of
 //! one function.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cranelift_codegen::binemit::Reloc;
@@ -22,6 +23,8 @@ fn main() {
     row("one function, defined to callable", median(peer_one), median(own_one));
     row("the same of 100 in a module, each", median(peer_hundred), median(own_hundred));
     row("free one of 10,000 (peer: a module of one)", median(peer_free), median(own_free));
+    let redefined = median(own_redefinition);
+    println!("{:<56} {:>14} {:>11.2} µs", "redefine one under two callers", "", redefined.as_secs_f64() * 1e6);
     println!("{:<56} {:>14} {:>12} B", "resident bytes a live function, code included", "", resident_bytes());
 }
 
@@ -156,6 +159,32 @@ fn peer_free() -> Duration {
         unsafe { module.free_memory() };
     }
     start.elapsed() / ROUNDS as u32
+}
+
+/// Redefines a function while two threads call it through a handle.
+fn own_redefinition() -> Duration {
+    let jit = Jit::new().unwrap();
+    let mut module = own_module(&jit, Grouping::Manual);
+    let id = declare(&mut module, 0);
+    // Safety: the code has the signature of the declaration.
+    let redefine =
+        |module: &mut JITModule| drop(unsafe { module.redefine_function_bytes(id, 16, &LEAF, &[]) }.unwrap());
+    redefine(&mut module);
+    // Safety: as above.
+    let handle = unsafe { jit.lookup_in::<extern "C" fn() -> i64>(module.dylib(), "function_0") }.unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(handle.call(), 7)
+                }
+            });
+        }
+        let time = per_round(|_| redefine(&mut module));
+        done.store(true, Ordering::Relaxed);
+        time
+    })
 }
 
 /// The growth of the process for each of 20,000 live functions.

@@ -18,7 +18,7 @@ use cranelift_module::{
 };
 use jittison::host::FunctionPointer;
 use jittison::session::Visibility;
-use jittison::{Function, Jit, JitDylib, Removal, ResourceTracker};
+use jittison::{Committed, Function, Jit, JitDylib, Patchable, PreparedPatch, Removal, ResourceTracker};
 
 use crate::builder::{Grouping, JITBuilder, LibcallNames};
 use crate::definition::{self, Content, Definition, Names, backend};
@@ -55,6 +55,8 @@ enum State {
         /// Size in bytes.
         size: usize,
     },
+    /// A function that comes in versions.
+    Redefinable(Patchable),
 }
 
 impl JITModule {
@@ -190,7 +192,8 @@ impl JITModule {
     /// # Panics
     /// If the function is not finalised, as in cranelift-jit.
     pub fn get_finalized_function(&self, id: FuncId) -> *const u8 {
-        assert!(matches!(self.functions[id], State::Finalized { .. }), "function not yet finalized");
+        let is_linked = matches!(self.functions[id], State::Finalized { .. } | State::Redefinable(_));
+        assert!(is_linked, "function not yet finalized");
         self.address(FuncOrDataId::Func(id))
     }
 
@@ -222,12 +225,145 @@ impl JITModule {
         unsafe { self.jit.lookup_in(&self.dylib, &self.name(FuncOrDataId::Func(id))) }
     }
 
-    /// Removes a function ([`Grouping::Single`]). Its name may be defined again at once. Its memory is freed when no handle, no
-    /// guard and no other function needs it; the ticket says when.
+    /// Defines a function so that it can be defined again while threads call it, or defines it again. Takes effect at once:
+    /// all later calls reach the new code, from functions of the module, through handles and through addresses. What it refers
+    /// to must be finalised.
+    ///
+    /// The code that it replaces is freed when no call of a handle and no guard is inside it. Code that calls a raw address has
+    /// a [guard](Jit::guard) around the call.
+    ///
+    /// ```
+    /// # use cranelift_codegen::ir::{AbiParam, InstBuilder, types};
+    /// # use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+    /// use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+    /// use jittison_cranelift::{JITBuilder, JITModule};
+    ///
+    /// # fn number_function(module: &JITModule, number: i64) -> cranelift_codegen::Context {
+    /// #     let mut context = module.make_context();
+    /// #     context.func.signature.returns.push(AbiParam::new(types::I64));
+    /// #     let mut frontend = FunctionBuilderContext::new();
+    /// #     let mut function = FunctionBuilder::new(&mut context.func, &mut frontend);
+    /// #     let block = function.create_block();
+    /// #     function.switch_to_block(block);
+    /// #     let result = function.ins().iconst(types::I64, number);
+    /// #     function.ins().return_(&[result]);
+    /// #     function.seal_all_blocks();
+    /// #     function.finalize(module.target_config());
+    /// #     context
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut module = JITModule::new(JITBuilder::new(default_libcall_names())?);
+    /// // number_function: Cranelift's IR of a function that returns a number.
+    /// let mut one = number_function(&module, 1);
+    /// let mut two = number_function(&module, 2);
+    /// let id = module.declare_function("number", Linkage::Export, &one.func.signature)?;
+    ///
+    /// // Safety: both have the signature with which the function is called.
+    /// unsafe { module.redefine_function(id, &mut one)? };
+    /// let number = unsafe { module.function::<extern "C" fn() -> i64>(id)? };
+    /// assert_eq!(number.call(), 1);
+    /// unsafe { module.redefine_function(id, &mut two)? };
+    /// assert_eq!(number.call(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// - The function was defined by [`define_function`](Module::define_function): its callers are bound to that definition.
+    ///   Remove it first.
+    /// - The signature differs from the declaration.
+    /// - A symbol is missing, or memory is short. Then callers stay with the code that they have.
+    ///
+    /// # Safety
+    /// - The function does what its callers expect: a handle of a safe type may be called by safe code.
+    /// - All objects that were added to the module's dylib, and to those that it links against, may run: see
+    ///   [`Patch::link`](jittison::Patch::link).
+    #[allow(unsafe_code)]
+    pub unsafe fn redefine_function(&mut self, id: FuncId, context: &mut Context) -> ModuleResult<Committed> {
+        if self.declarations.get_function_decl(id).signature != context.func.signature {
+            return Err(self.refused(id, "its signature differs from the declaration"));
+        }
+        let patchable = self.patchable(id)?;
+        let definition = self.compile(id, self.group.clone(), context, &mut ControlPlane::default())?;
+        // SAFETY: the caller's promise.
+        unsafe { self.commit(id, patchable, definition) }
+    }
+
+    /// As [`redefine_function`](Self::redefine_function), with machine code, as
+    /// [`define_function_bytes`](Module::define_function_bytes) takes it.
+    ///
+    /// # Errors
+    /// As [`redefine_function`](Self::redefine_function), but signatures are not compared.
+    ///
+    /// # Safety
+    /// As [`redefine_function`](Self::redefine_function), and the code has the signature of the declaration.
+    #[allow(unsafe_code)]
+    pub unsafe fn redefine_function_bytes(
+        &mut self,
+        id: FuncId,
+        align: u64,
+        bytes: &[u8],
+        relocations: &[ModuleReloc],
+    ) -> ModuleResult<Committed> {
+        let patchable = self.patchable(id)?;
+        let definition = self.definition_of_bytes(id, self.group.clone(), align, bytes, relocations);
+        // SAFETY: the caller's promise.
+        unsafe { self.commit(id, patchable, definition) }
+    }
+
+    /// The versions of a function that is defined by [`redefine_function`](Self::redefine_function).
+    fn patchable(&self, id: FuncId) -> ModuleResult<Patchable> {
+        let name = self.name(FuncOrDataId::Func(id));
+        if !self.declarations.get_function_decl(id).linkage.is_definable() {
+            return Err(ModuleError::InvalidImportDefinition(name));
+        }
+        match &self.functions[id] {
+            State::Redefinable(patchable) => Ok(patchable.clone()),
+            // A history would keep the replaced code until the next definition.
+            State::Declared => self.jit.patchable_builder(&self.dylib, &[&name]).history(0).build().map_err(backend),
+            State::Pending | State::Finalized { .. } => {
+                let problem = "its callers are bound to the definition that it has; define it by redefine_function, also \
+                               the first time";
+                Err(self.refused(id, problem))
+            }
+        }
+    }
+
+    /// Links a version of a function, and redirects its callers.
+    ///
+    /// # Safety
+    /// As [`redefine_function`](Self::redefine_function).
+    #[allow(unsafe_code)]
+    unsafe fn commit(&mut self, id: FuncId, patchable: Patchable, definition: Definition) -> ModuleResult<Committed> {
+        let names = Names { declarations: &self.declarations, libcalls: &self.libcall_names };
+        let graph = definition::graph(vec![definition], &names, &*self.isa)?;
+        let mut patch = patchable.patch();
+        // A graph without the function is refused by the link.
+        patch.add_graph(graph);
+        // SAFETY: the caller's promise.
+        let committed = unsafe { patch.link() }.and_then(PreparedPatch::commit).map_err(backend)?;
+        self.functions[id] = State::Redefinable(patchable);
+        Ok(committed)
+    }
+
+    #[cold]
+    fn refused(&self, id: FuncId, problem: &str) -> ModuleError {
+        let name = self.name(FuncOrDataId::Func(id));
+        ModuleError::Backend(anyhow::anyhow!("cannot define `{name}` again: {problem}"))
+    }
+
+    /// Removes a function that was defined with [`Grouping::Single`] or by [`redefine_function`](Self::redefine_function). Its
+    /// name may be defined again at once. Its memory is freed when no handle, no guard and no other function needs it; the
+    /// ticket says when.
     ///
     /// # Errors
     /// The function is not finalised, or others share its group: remove the tracker of [`next_group`](Self::next_group) then.
     pub fn remove_function(&mut self, id: FuncId) -> ModuleResult<Removal> {
+        if let State::Redefinable(patchable) = &self.functions[id] {
+            let mut removals = patchable.remove().map_err(backend)?;
+            self.functions[id] = State::Declared;
+            // The stub, then the version that it leads to, which outlives it.
+            return removals.pop().ok_or_else(|| self.refused(id, "it has no version"));
+        }
         self.remove(FuncOrDataId::Func(id))
     }
 
@@ -249,9 +385,11 @@ impl JITModule {
                 self.name(id),
             );
         }
-        let State::Finalized { tracker, .. } = std::mem::take(self.state_mut(id)) else {
+        let State::Finalized { tracker, .. } = self.state_mut(id) else {
             return refuse("it is not finalised", self.name(id));
         };
+        let tracker = tracker.clone();
+        *self.state_mut(id) = State::Declared;
         tracker.remove().map_err(backend)
     }
 
@@ -284,6 +422,35 @@ impl JITModule {
             Grouping::Manual => Ok(self.group.clone()),
             Grouping::Single => self.dylib.create_tracker().map_err(backend),
         }
+    }
+
+    fn compile(
+        &self,
+        id: FuncId,
+        tracker: ResourceTracker,
+        context: &mut Context,
+        control_plane: &mut ControlPlane,
+    ) -> ModuleResult<Definition> {
+        let compiled = context.compile(&*self.isa, control_plane)?;
+        let unwind = compiled.create_unwind_info(&*self.isa)?;
+        let (align, bytes) = (self.function_align(compiled.buffer.alignment.into()), compiled.code_buffer().to_vec());
+        let relocations = compiled.buffer.relocs().to_vec().into_iter();
+        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
+        let (id, content) = (FuncOrDataId::Func(id), Content::Bytes(bytes));
+        Ok(Definition { id, tracker, content, align, relocations, unwind, section: None, is_used: false })
+    }
+
+    fn definition_of_bytes(
+        &self,
+        id: FuncId,
+        tracker: ResourceTracker,
+        align: u64,
+        bytes: &[u8],
+        relocations: &[ModuleReloc],
+    ) -> Definition {
+        let (align, content) = (self.function_align(align), Content::Bytes(bytes.to_vec()));
+        let (id, relocations) = (FuncOrDataId::Func(id), relocations.to_vec());
+        Definition { id, tracker, content, align, relocations, unwind: None, section: None, is_used: false }
     }
 
     fn push(&mut self, definition: Definition) {
@@ -330,13 +497,8 @@ impl Module for JITModule {
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
         let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
-        let compiled = context.compile(&*self.isa, control_plane)?;
-        let unwind = compiled.create_unwind_info(&*self.isa)?;
-        let (align, bytes) = (self.function_align(compiled.buffer.alignment.into()), compiled.code_buffer().to_vec());
-        let relocations = compiled.buffer.relocs().to_vec().into_iter();
-        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
-        let (id, content) = (FuncOrDataId::Func(id), Content::Bytes(bytes));
-        self.push(Definition { id, tracker, content, align, relocations, unwind, section: None, is_used: false });
+        let definition = self.compile(id, tracker, context, control_plane)?;
+        self.push(definition);
         Ok(())
     }
 
@@ -348,11 +510,9 @@ impl Module for JITModule {
         relocations: &[ModuleReloc],
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
-        let id = FuncOrDataId::Func(id);
-        let tracker = self.begin_definition(id, linkage)?;
-        let (align, content) = (self.function_align(align), Content::Bytes(bytes.to_vec()));
-        let relocations = relocations.to_vec();
-        self.push(Definition { id, tracker, content, align, relocations, unwind: None, section: None, is_used: false });
+        let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
+        let definition = self.definition_of_bytes(id, tracker, align, bytes, relocations);
+        self.push(definition);
         Ok(())
     }
 

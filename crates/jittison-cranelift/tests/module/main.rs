@@ -4,6 +4,9 @@
 // The error type is Cranelift's.
 #![allow(clippy::result_large_err)]
 
+mod redefining;
+
+use cranelift_codegen::Context;
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleError, default_libcall_names};
@@ -40,6 +43,15 @@ fn define(
     id: FuncId,
     fill: impl FnOnce(&mut JITModule, &mut FunctionBuilder<'_>, ir::Value) -> ir::Value,
 ) -> Result<(), ModuleError> {
+    let mut context = body(module, fill);
+    module.define_function(id, &mut context)
+}
+
+/// The IR of a function of one number, whose body `fill` writes.
+fn body(
+    module: &mut JITModule,
+    fill: impl FnOnce(&mut JITModule, &mut FunctionBuilder<'_>, ir::Value) -> ir::Value,
+) -> Context {
     let mut context = module.make_context();
     context.func.signature = signature(module);
     let mut frontend = FunctionBuilderContext::new();
@@ -52,7 +64,7 @@ fn define(
     function.ins().return_(&[result]);
     function.seal_all_blocks();
     function.finalize(module.target_config());
-    module.define_function(id, &mut context)
+    context
 }
 
 /// `name(x) = x + number`
