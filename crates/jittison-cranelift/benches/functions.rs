@@ -177,14 +177,23 @@ fn own_redefinition() -> Duration {
         for _ in 0..2 {
             threads.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    assert_eq!(handle.call(), 7)
+                    assert_eq!(handle.call(), 7);
                 }
             });
         }
-        let time = per_round(|_| redefine(&mut module));
-        done.store(true, Ordering::Relaxed);
-        time
+        // The callers end also if this thread panics.
+        let _end = EndOnDrop(&done);
+        per_round(|_| redefine(&mut module))
     })
+}
+
+/// Sets a flag when it is dropped.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The growth of the process for each of 20,000 live functions.

@@ -318,8 +318,12 @@ impl JITModule {
         }
         match &self.functions[id] {
             State::Redefinable(patchable) => Ok(patchable.clone()),
-            // A history would keep the replaced code until the next definition.
-            State::Declared => self.jit.patchable_builder(&self.dylib, &[&name]).history(0).build().map_err(backend),
+            State::Declared => {
+                let builder = self.jit.patchable_builder(&self.dylib, &[&name]);
+                // A history would keep replaced code until the next definition. There is no limit of versions in use, because
+                // a thread that is not scheduled may be inside many of them.
+                builder.history(0).max_versions(usize::MAX).build().map_err(backend)
+            }
             State::Pending | State::Finalized { .. } => {
                 let problem = "its callers are bound to the definition that it has; define it by redefine_function, also \
                                the first time";

@@ -162,7 +162,6 @@ impl PatchableBuilder<'_> {
 impl Patchable {
     /// Starts a new version. Add objects to it, then [link](Patch::link) it.
     pub fn patch(&self) -> Patch {
-        self.0.versions.sweep();
         Patch::new(&self.0)
     }
 

@@ -98,6 +98,10 @@ struct State {
     /// The commits that can be undone, the newest at the back.
     undo: VecDeque<Undo>,
     retired: Vec<RetiredVersion>,
+    /// The number of retired versions whose variables are in use.
+    retired_with_variables: usize,
+    /// The number of retired versions that the last sweep left.
+    left_by_sweep: usize,
     signatures: FxHashMap<Name, String>,
     /// The dylibs of versions that a clear of the dylib has retired. They are removed after it.
     cleared: Vec<JitDylib>,
@@ -165,13 +169,9 @@ impl Versions {
     /// Begins a link. Returns the number of its version. Variables that exist stay until [`end_link`](Self::end_link).
     pub(super) fn begin_link(self: &Arc<Self>) -> Result<u64> {
         let guard = self.lock()?;
-        self.sweep_locked(&guard);
-        let retired: Vec<(u64, Removal)> = {
-            let state = self.state.lock();
-            state.retired.iter().map(|retired| (retired.number, retired.removal.clone())).collect()
-        };
-        let held: Vec<_> = retired.into_iter().filter(|(_, removal)| !removal.is_complete()).collect();
-        if held.len() >= self.limits.max_versions && !held.is_empty() {
+        self.sweep_if_due(&guard);
+        let held = self.held_at_limit();
+        if !held.is_empty() {
             let line = |(number, removal): &(u64, Removal)| {
                 format!("version {number} is held by {}", removal.described_obstacles())
             };
@@ -183,6 +183,19 @@ impl Versions {
         state.links_in_progress += 1;
         state.versions_linked += 1;
         Ok(state.versions_linked)
+    }
+
+    /// The retired versions that are in use, if they are as many as the limit. Otherwise nothing.
+    fn held_at_limit(&self) -> Vec<(u64, Removal)> {
+        let retired: Vec<(u64, Removal)> = {
+            let state = self.state.lock();
+            if state.retired.len() < self.limits.max_versions {
+                return Vec::new();
+            }
+            state.retired.iter().map(|retired| (retired.number, retired.removal.clone())).collect()
+        };
+        let held: Vec<_> = retired.into_iter().filter(|(_, removal)| !removal.is_complete()).collect();
+        if held.len() < self.limits.max_versions { Vec::new() } else { held }
     }
 
     pub(super) fn end_link(&self) {
@@ -226,7 +239,7 @@ impl Versions {
         let outcome = self.commit_functions(jit, version, variables.clone(), signatures);
         match (&outcome, variables) {
             (Err(_), Some(variables)) => drop(variables.remove()),
-            _ => self.sweep_locked(&guard),
+            _ => self.sweep_if_due(&guard),
         }
         outcome
     }
@@ -363,7 +376,10 @@ impl Versions {
         functions.sort();
         let removal = removal.ok()?;
         let retired = RetiredVersion { number, functions, removal: removal.clone(), variables };
-        self.state.lock().retired.push(retired);
+        let mut state = self.state.lock();
+        state.retired_with_variables += usize::from(retired.variables.is_some());
+        state.retired.push(retired);
+        drop(state);
         Some(removal)
     }
 
@@ -421,6 +437,18 @@ impl Versions {
         }
     }
 
+    /// Sweeps if variables wait, or if so many versions were retired since the last sweep that a visit of all is worth it. So a
+    /// commit takes the same steps however many versions are in use.
+    fn sweep_if_due(&self, guard: &ReentrantGuard<'_>) {
+        let is_due = {
+            let state = self.state.lock();
+            state.retired_with_variables > 0 || state.retired.len() >= 2 * state.left_by_sweep + SWEEP_MIN
+        };
+        if is_due {
+            self.sweep_locked(guard);
+        }
+    }
+
     fn sweep_locked(&self, _guard: &ReentrantGuard<'_>) {
         // The versions stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
         let (variables, links_in_progress) = {
@@ -437,11 +465,17 @@ impl Versions {
             let mut state = self.state.lock();
             let version = state.retired.iter_mut().find(|version| version.number == number);
             let removed = version.and_then(|version| version.variables.take());
+            state.retired_with_variables -= usize::from(removed.is_some());
             drop(state);
             // Without the lock, because the drop of a tracker takes locks of the session.
             drop(removed);
         }
-        let gone: Vec<_> = self.state.lock().retired.extract_if(.., |version| version.is_gone()).collect();
+        let gone: Vec<_> = {
+            let mut state = self.state.lock();
+            let gone = state.retired.extract_if(.., |version| version.is_gone()).collect();
+            state.left_by_sweep = state.retired.len();
+            gone
+        };
         drop(gone);
     }
 
@@ -463,6 +497,9 @@ impl Versions {
         list
     }
 }
+
+/// So many retired versions are not worth a sweep, in addition to those that the last one left.
+const SWEEP_MIN: usize = 8;
 
 /// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
 /// through a lazy re-export that was made before the first version of the session existed and bound after it.

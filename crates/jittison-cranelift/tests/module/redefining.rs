@@ -52,8 +52,10 @@ fn a_function_is_redefined_under_two_callers_and_replaced_code_is_freed() {
                 }
             });
         }
-        (1001..=1500).for_each(|number| drop(redefine(&mut module, id, number).unwrap()));
+        let redefined: Vec<_> = (1001..=1500).map(|number| redefine(&mut module, id, number).map(drop)).collect();
+        // Before an assertion, so that the threads end in any case.
         done.store(true, Ordering::Relaxed);
+        assert!(redefined.iter().all(Result::is_ok), "{redefined:?}");
     });
     assert_eq!(handle.call(0), 1500);
     assert_eq!(jit.memory_statistics().live_bytes, live, "only the last version is left");

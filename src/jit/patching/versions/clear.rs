@@ -84,6 +84,7 @@ mod tests {
     use super::*;
     use crate::jit::inner::Jit;
     use crate::jit::patching::patchable::Patchable;
+    use crate::jit::patching::versions::SWEEP_MIN;
 
     const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
 
@@ -97,6 +98,21 @@ mod tests {
             drop(unsafe { patch.link() }.unwrap().commit().unwrap());
         }
         (jit, kernels)
+    }
+
+    #[test]
+    fn versions_that_are_gone_are_forgotten_and_those_in_use_are_not_visited_by_each_commit() {
+        let (_jit, kernels) = committed_twice();
+        let commit = || {
+            let mut patch = kernels.patch();
+            patch.add_object("scale_1.o", SCALE_1).unwrap();
+            // SAFETY: J1 - the object may run.
+            drop(unsafe { patch.link() }.unwrap().commit().unwrap());
+        };
+        let count = || kernels.0.versions.state.lock().retired.len();
+        (0..50).for_each(|_| commit());
+        // The first version stays, because it has the variables.
+        assert!(count() <= 1 + SWEEP_MIN, "{}", count());
     }
 
     #[test]
