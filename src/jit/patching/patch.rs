@@ -174,6 +174,7 @@ impl Patch {
 
     fn add_inputs(&mut self, version: &mut UncommittedVersion, home: &JitDylib) -> Result<()> {
         let jit = &self.patchable.jit.0;
+        let is_alone = self.inputs.len() == 1;
         for input in std::mem::take(&mut self.inputs) {
             let mut left_out = FxHashSet::default();
             let defined = input.variables()?;
@@ -184,7 +185,7 @@ impl Patch {
                     false => drop(version.code_mut().variables.insert(Name::new(variable.name), variable.size)),
                 }
             }
-            input.add_to(&jit.layer, &version.code().tracker, &left_out)?;
+            input.add_to(&jit.layer, &version.code().tracker, &left_out, is_alone)?;
         }
         Ok(())
     }
