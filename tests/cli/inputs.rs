@@ -174,6 +174,23 @@ fn the_error_names_the_cause_if_an_object_fails_that_others_refer_to() {
     }
 }
 
+// Seen red: the index has `f@@V2` only, and `f` was not found.
+#[test]
+fn a_member_is_found_by_the_name_of_its_default_version_where_the_archive_stands_and_before() {
+    let directory = directory("default-version");
+    let versioned = "__asm__(\".symver own, f@@V2\"); int own(void) { return 9; }
+        __attribute__((constructor)) static void say(void) { extern int puts(const char *); puts(\"f\"); }";
+    let by_version = "__asm__(\".symver wanted, f@V2\"); int wanted(void); int main(void) { return wanted(); }";
+    let by_name = "int f(void); int main(void) { return f(); }";
+    objects(&directory, &[], &[("f", versioned), ("by_name", by_name), ("by_version", by_version)]);
+    archive(&directory, "rc", "libf.a", &["f.o"]);
+    for object in ["by_name.o", "by_version.o"] {
+        for order in [[object, "libf.a"], ["libf.a", object]] {
+            run(&directory, &order).code(9).stdout("f\n");
+        }
+    }
+}
+
 #[test]
 fn the_report_counts_pulled_members_and_everything_is_returned() {
     let directory = directory();

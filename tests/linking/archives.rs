@@ -98,6 +98,42 @@ fn every_kind_of_archive_index_is_read() {
     }
 }
 
+// Seen red: the index has `f@@V2` only, and neither name was found.
+#[test]
+fn a_default_version_in_an_index_supplies_its_name_and_its_version() {
+    let versioned = |own: &str, version: &str, value: u32| {
+        asm(&format!(
+            ".text\n.globl {own}\n.symver {own}, {version}\n{own}: mov ${value}, %eax; ret
+             .section .note.GNU-stack,\"\",@progbits"
+        ))
+    };
+    let (Some(f), Some(g), Some(user)) = (
+        versioned("own_f", "f@@V2", 5),
+        versioned("own_g", "g@@V1", 7),
+        asm("
+            .symver wanted, g@V1
+            .text
+            .globl test
+            test: push %rbx; call f@PLT; mov %eax, %ebx; call wanted@PLT; imul $10, %eax; add %ebx, %eax; pop %rbx; ret
+            .section .note.GNU-stack,\"\",@progbits"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let members: &[(&str, &[u8])] = &[("f.o", &f), ("g.o", &g)];
+    let list = [("f@@V2".to_string(), 0), ("g@@V1".to_string(), 1)];
+    let archives = vec![open("lib.a", gnu(members, &list)).unwrap()];
+    jit.static_libraries(jit.main_dylib()).unwrap().add(archives).unwrap();
+    for _ in 0..3 {
+        let user = add(&jit, jit.main_dylib(), "user.o", &user);
+        assert_eq!(long(&jit, "test"), 75);
+        // The members are found again after their removal.
+        user.remove_cascade().unwrap();
+        assert!(jit.main_dylib().default_tracker().unwrap().remove().unwrap().is_complete());
+        assert_eq!(jit.main_dylib().symbol_count(), 0);
+    }
+}
+
 #[test]
 fn members_share_the_bytes_of_their_archive_at_any_even_offset() {
     let Some([test, middle, last, _]) = chain() else { return };

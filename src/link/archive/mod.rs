@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use memchr::memchr;
 use object::ReadRef;
 use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMember as MemberHeader, ArchiveOffset};
 
@@ -308,15 +309,19 @@ impl Archive {
     }
 
     /// Calls `visit` for every entry of the symbol table, in its order: the name, and the offset of the header of the member
-    /// that defines it. Leaves names out that are not UTF-8.
+    /// that defines it. A default version, `name@@VERSION`, has two names: `name` and `name@VERSION`. Leaves names out that are
+    /// not UTF-8.
     ///
     /// # Errors
     /// [`ErrorKind::Archive`] if the table is malformed.
     #[cfg(feature = "unstable")]
     pub fn each_name(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<()> {
-        self.each_symbol(|_, name, member| {
-            if let Ok(name) = std::str::from_utf8(name) {
-                visit(name, member);
+        self.each_symbol(|_, listed, member| {
+            let (name, version) = split_default_version(listed);
+            let Ok(name) = std::str::from_utf8(name) else { return };
+            visit(name, member);
+            if let Some(Ok(version)) = version.map(std::str::from_utf8) {
+                visit(&format!("{name}@{version}"), member);
             }
         })
     }
@@ -362,10 +367,10 @@ impl Archive {
         name_in(self.names(), position)
     }
 
-    /// Whether the name at `position` is equal to `name`.
+    /// Whether the name at `position` is equal to `name`, or is the default version of `name`.
     fn is_name_at(&self, position: u32, name: &[u8]) -> bool {
         let text = self.names().get(position as usize..).and_then(|text| text.strip_prefix(name));
-        text.is_some_and(|rest| rest.first() == Some(&0))
+        text.is_some_and(|rest| rest.first() == Some(&0) || rest.starts_with(b"@@"))
     }
 
     /// The bytes that name positions refer to. A null byte ends each name.
@@ -439,6 +444,14 @@ impl ScannedSymbols {
         self.names.extend(name.as_bytes());
         self.names.push(0);
         Some(())
+    }
+}
+
+/// The name and the version of a default version: `name@@VERSION` (`.symver`). Of any other name, the name itself.
+fn split_default_version(listed: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr(b'@', listed) {
+        Some(end) if listed.get(end + 1) == Some(&b'@') => (&listed[..end], Some(&listed[end + 2..])),
+        _ => (listed, None),
     }
 }
 

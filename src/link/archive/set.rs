@@ -3,16 +3,20 @@
 //! One hash table serves all archives of the set. Its entry for a name is 16 bytes: the archive, the position of the
 //! name in the archive, and the offset of the member. No text is copied, and no member is read. If several members
 //! define a name, the first counts, in the order of the archives and then of their symbol tables.
+//!
+//! A default version, `name@@VERSION`, defines `name` and `name@VERSION`, as in an object. It is in the table under the first
+//! name, and in a second table under the other.
 
 use std::fmt;
 use std::hash::Hasher;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use memchr::memchr;
 use rustc_hash::FxHasher;
 
 use crate::error::{Error, Result};
-use crate::link::archive::{Archive, ArchiveMember};
+use crate::link::archive::{Archive, ArchiveMember, split_default_version};
 use crate::sync::Arc;
 
 /// Archives that are searched as one. A clone copies the table, not the archives.
@@ -20,6 +24,8 @@ use crate::sync::Arc;
 pub struct ArchiveSet {
     archives: Vec<Arc<Archive>>,
     table: HashTable<Listing>,
+    /// The default versions, by `name@VERSION`.
+    versions: HashTable<Listing>,
 }
 
 /// The entry of one name in a set.
@@ -56,10 +62,11 @@ impl ArchiveSet {
         let before = self.archives.len();
         self.archives.extend(archives.into_iter().map(Arc::new));
         let names = self.archives[before..].iter().map(|archive| archive.symbol_count()).sum();
-        self.table.reserve(names, |listing| hash(self.archives[listing.archive as usize].name_at(listing.name)));
+        self.table.reserve(names, |listing| hash(name_of(&self.archives, listing).0));
         for index in before..self.archives.len() {
             if let Err(error) = self.add_symbols(index) {
                 self.table.retain(|listing| (listing.archive as usize) < before);
+                self.versions.retain(|listing| (listing.archive as usize) < before);
                 self.archives.truncate(before);
                 return Err(error);
             }
@@ -69,12 +76,22 @@ impl ArchiveSet {
 
     /// Adds the symbol table of one archive to the hash table.
     fn add_symbols(&mut self, index: usize) -> Result<()> {
-        let ArchiveSet { archives, table } = self;
-        archives[index].each_symbol(|position, name, member| {
+        let ArchiveSet { archives, table, versions } = self;
+        archives[index].each_symbol(|position, listed, member| {
+            let (name, version) = split_default_version(listed);
+            let listing = Listing { archive: index as u32, name: position, member };
             let has_name = |listing: &Listing| archives[listing.archive as usize].is_name_at(listing.name, name);
-            let rehash = |listing: &Listing| hash(archives[listing.archive as usize].name_at(listing.name));
-            if let Entry::Vacant(entry) = table.entry(hash(name), has_name, rehash) {
-                entry.insert(Listing { archive: index as u32, name: position, member });
+            if let Entry::Vacant(entry) =
+                table.entry(hash(name), has_name, |listing| hash(name_of(archives, listing).0))
+            {
+                entry.insert(listing);
+            }
+            if let Some(version) = version {
+                let has_version = |listing: &Listing| name_of(archives, listing) == (name, Some(version));
+                let rehash = |listing: &Listing| hash_version(name_of(archives, listing));
+                if let Entry::Vacant(entry) = versions.entry(hash_version((name, Some(version))), has_version, rehash) {
+                    entry.insert(listing);
+                }
             }
         })
     }
@@ -83,12 +100,22 @@ impl ArchiveSet {
     pub fn find(&self, name: &str) -> Option<Listing> {
         let name = name.as_bytes();
         let has_name = |listing: &Listing| self.archives[listing.archive as usize].is_name_at(listing.name, name);
-        self.table.find(hash(name), has_name).copied()
+        let found = self.table.find(hash(name), has_name).copied();
+        if found.is_some() || self.versions.is_empty() { found } else { self.find_version(name) }
     }
 
-    /// The name of an entry. `None` if it is not UTF-8, or if the entry is of another set.
+    /// The entry of the default version that `name@VERSION` means.
+    fn find_version(&self, name: &[u8]) -> Option<Listing> {
+        let end = memchr(b'@', name)?;
+        let wanted = (&name[..end], Some(&name[end + 1..]));
+        self.versions.find(hash_version(wanted), |listing| name_of(&self.archives, listing) == wanted).copied()
+    }
+
+    /// The name of an entry: of a default version, `name@@VERSION`, that without the version. `None` if it is not UTF-8, or if
+    /// the entry is of another set.
     pub fn name(&self, listing: &Listing) -> Option<&str> {
-        std::str::from_utf8(self.archives.get(listing.archive as usize)?.name_at(listing.name)).ok()
+        let listed = self.archives.get(listing.archive as usize)?.name_at(listing.name);
+        std::str::from_utf8(split_default_version(listed).0).ok()
     }
 
     /// Reads a member.
@@ -116,6 +143,16 @@ impl fmt::Debug for ArchiveSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} archives, {} names", self.archives.len(), self.name_count())
     }
+}
+
+/// The name of an entry and its default version.
+fn name_of<'a>(archives: &'a [Arc<Archive>], listing: &Listing) -> (&'a [u8], Option<&'a [u8]>) {
+    split_default_version(archives[listing.archive as usize].name_at(listing.name))
+}
+
+#[cold]
+fn hash_version((name, version): (&[u8], Option<&[u8]>)) -> u64 {
+    hash(&[name, b"@", version.unwrap_or_default()].concat())
 }
 
 fn hash(name: &[u8]) -> u64 {
