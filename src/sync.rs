@@ -34,6 +34,8 @@ pub(crate) use std::sync::OnceLock as StaticCell;
 pub(crate) use std::sync::atomic::AtomicU8 as GuardedU8;
 /// A word that a lock elsewhere guards. It is read and written only under that lock, so every access is relaxed.
 pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
+/// A count that only grows. What a reader relies on happens before it by other means, so loom does not see it.
+pub(crate) use std::sync::atomic::AtomicU64 as CountU64;
 /// A hint: no result may depend on its value.
 pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 

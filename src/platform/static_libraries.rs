@@ -14,7 +14,8 @@
 //! generators and dylibs only when the member is linked.
 //!
 //! One thread adds members at a time, so each member is added once. Other threads that need a member wait. A member whose
-//! tracker was removed, or that failed to link, is added again when it is needed again.
+//! tracker was removed, or that failed to link, is added again when it is needed again, unless the caller says that it should
+//! not be.
 
 use std::fmt;
 
@@ -71,6 +72,8 @@ struct LibrariesState {
     added: FxHashMap<(u64, MemberId), Option<SymbolWatch>>,
     /// Size of `added` at which members that are gone are removed from it.
     sweep_at: usize,
+    /// Whether members that are gone are added again.
+    adds_again: bool,
     /// Short names that are in use, so that each member has a different name in errors.
     names: FxHashMap<String, MemberId>,
 }
@@ -83,6 +86,7 @@ impl StaticLibraries {
             tracker: None,
             added: FxHashMap::default(),
             sweep_at: 1024,
+            adds_again: true,
             names: FxHashMap::default(),
         };
         Arc::new(StaticLibraries { layer: layer.clone(), state: Mutex::new(state), adding: ReentrantLock::new() })
@@ -104,6 +108,21 @@ impl StaticLibraries {
         Arc::make_mut(&mut self.state.lock().archives).add(archives)
     }
 
+    /// Sets whether members that were removed, or that failed to link, are added again when they are needed again. At first they
+    /// are. If they are not, each member fails at most once, and what needs it gets the cause of that.
+    #[cfg(feature = "unstable")]
+    pub fn set_adds_again(&self, adds_again: bool) {
+        self.state.lock().adds_again = adds_again;
+    }
+
+    /// Records that the caller has added the member that defines `name` to `dylib`.
+    #[cfg(feature = "unstable")]
+    pub fn note_added(&self, dylib: &JitDylib, name: &str) {
+        if let Some(listing) = self.current_archives().find(name) {
+            self.insert_added(dylib, listing.member(), dylib.watch(name));
+        }
+    }
+
     /// The current archives.
     #[cfg(feature = "unstable")]
     pub fn archives(&self) -> Arc<ArchiveSet> {
@@ -114,11 +133,15 @@ impl StaticLibraries {
         self.state.lock().archives.clone()
     }
 
-    /// Whether a member was added to a dylib and is still there.
+    /// Whether a member was added to a dylib and is still there, or need not be.
     fn is_added(&self, dylib: &JitDylib, member: MemberId) -> bool {
-        let watch = match self.state.lock().added.get(&(dylib.id(), member)) {
-            None => return false,
-            Some(watch) => watch.clone(),
+        let watch = {
+            let state = self.state.lock();
+            match state.added.get(&(dylib.id(), member)) {
+                None => return false,
+                Some(_) if !state.adds_again => return true,
+                Some(watch) => watch.clone(),
+            }
         };
         // Outside the lock, because the watch locks the dylib. Without a watch (the member does not define what its archive
         // lists) the member counts as added.
@@ -129,7 +152,7 @@ impl StaticLibraries {
     fn insert_added(&self, dylib: &JitDylib, member: MemberId, watch: Option<SymbolWatch>) {
         let mut state = self.state.lock();
         state.added.insert((dylib.id(), member), watch);
-        if state.added.len() < state.sweep_at {
+        if state.added.len() < state.sweep_at || !state.adds_again {
             return;
         }
         // Checked outside the lock, because the watches lock the dylib.

@@ -174,6 +174,42 @@ fn the_error_names_the_cause_if_an_object_fails_that_others_refer_to() {
     }
 }
 
+// Seen red: each member that needed the failed one added it again, with all that it needs, and so did what needed that member.
+#[test]
+fn a_member_that_cannot_be_linked_is_tried_once_however_many_members_need_it() {
+    const COUNT: usize = 24;
+    let directory = directory("cascade");
+    let call = |next: &[usize], number: usize| {
+        let declared: String = next.iter().map(|next| format!("int m{next}(int);")).collect();
+        let called: String = next.iter().map(|next| format!(" + m{next}(x)")).collect();
+        format!("{declared} int m{number}(int x) {{ return x{called}; }}")
+    };
+    let sources: Vec<(String, String)> = (0..COUNT)
+        .map(|number| {
+            // The second member is linked early, and cannot be linked. All need it, and it needs the first.
+            let next: Vec<usize> = match number {
+                1 => vec![0],
+                _ => [1, number + 1, number + 2].into_iter().filter(|next| *next < COUNT && *next != number).collect(),
+            };
+            let bad = if number == 1 { "__asm__(\".byte m1\");" } else { "" };
+            (format!("m{number}"), format!("{bad} {}", call(&next, number)))
+        })
+        .chain([("main".to_string(), "int m0(int); int main(void) { return m0(0); }".to_string())])
+        .collect();
+    let sources: Vec<(&str, &str)> = sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    objects(&directory, &[], &sources);
+    let members: Vec<String> = (0..COUNT).map(|number| format!("m{number}.o")).collect();
+    archive(&directory, "rc", "libm.a", &members.iter().map(String::as_str).collect::<Vec<_>>());
+    for (order, threads) in [(["main.o", "libm.a"], "0"), (["libm.a", "main.o"], "0"), (["main.o", "libm.a"], "2")] {
+        let run = run(&directory, &[&order[..], &["--trace", "--threads", threads]].concat()).code(125);
+        let trace = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+        let tries = trace.matches("jittison: refused: libm.a(").count();
+        assert!((1..=COUNT).contains(&tries), "{tries} refusals\n{trace}");
+        let message = trace.lines().last().unwrap_or_default();
+        assert!(message.contains("R_X86_64_8") && !message.contains("was removed"), "{message}");
+    }
+}
+
 // Seen red: the index has `f@@V2` only, and `f` was not found.
 #[test]
 fn a_member_is_found_by_the_name_of_its_default_version_where_the_archive_stands_and_before() {

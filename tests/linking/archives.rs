@@ -1,11 +1,12 @@
 //! Static libraries: which archive members are linked (by the rules of the system linker), and from which archive formats.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
 use jittison::error::{ErrorKind, LinkFault};
 use jittison::session::{ReexportsGenerator, SymbolRequest, Visibility};
-use jittison::{Error, Jit, JitDylib};
+use jittison::{Error, Event, Jit, JitDylib};
 
 use crate::support::*;
 use jittison_test_support::archive_bytes::*;
@@ -381,6 +382,42 @@ fn a_member_that_failed_to_link_is_added_again_when_its_missing_symbol_exists() 
     assert_says(&error, &["`last`", "needed by lib0.a(middle.o)"]);
     link_archives(&jit, jit.main_dylib(), &[&[("last.o", &last)]]);
     assert_eq!(long(&jit, "test"), 41);
+}
+
+// Seen red: the lookup did not end. Each member that needed a failed one added it again.
+#[test]
+fn members_in_a_ring_with_one_that_cannot_be_linked_fail_once_for_each_lookup() {
+    const COUNT: usize = 8;
+    let member = |number: usize| {
+        // The second member is linked early, and cannot be linked. All need it, and it needs the first.
+        let (next, bad) = match number {
+            1 => (vec![0], "__asm__(\".byte m1\");"),
+            _ => {
+                ([1, number + 1, number + 2].into_iter().filter(|next| *next < COUNT && *next != number).collect(), "")
+            }
+        };
+        let declared: String = next.iter().map(|next| format!("long m{next}(void);")).collect();
+        let called: String = next.iter().map(|next| format!(" + m{next}()")).collect();
+        c(&format!("{bad} {declared} long m{number}(void) {{ return 1{called}; }}"))
+    };
+    let Some(objects) = (0..COUNT).map(member).collect::<Option<Vec<_>>>() else { return };
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = refused.clone();
+    let count = move |event: &Event<'_>| {
+        if matches!(event, Event::Refused { .. }) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let jit = Jit::builder().observer(Arc::new(count)).build().unwrap();
+    let names: Vec<String> = (0..COUNT).map(|number| format!("m{number}.o")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(String::as_str).zip(objects.iter().map(Vec::as_slice)).collect();
+    link_archives(&jit, jit.main_dylib(), &[&members]);
+    for _ in 0..3 {
+        let error = jit.address_of(jit.main_dylib(), "m0").unwrap_err();
+        assert_says(&error, &["lib0.a(m1.o)", "R_X86_64_8"]);
+        let tries = refused.swap(0, Ordering::Relaxed);
+        assert!((1..=COUNT).contains(&tries), "{tries} failures of {COUNT} members");
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct Requirements {
     /// In the order in which the inputs name them.
     pub names: Vec<String>,
     known: HashSet<String>,
+    /// Of each member that was added, the name for which it was.
+    pub found: Vec<String>,
     /// Names of members that are in use, so that each member has a different name in errors.
     member_names: HashSet<String>,
     /// A definition without a type under the name of the entry is a function: assemblers write such symbols.
@@ -68,6 +70,7 @@ impl Requirements {
                 if is_needed {
                     has_added |= added.insert(offset);
                     problem = self.add_member(jit, tracker, archive, offset, entry).err();
+                    self.found.push(name.to_string());
                 }
             };
             archive.each_name(visit).map_err(message_of)?;

@@ -61,6 +61,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
         objects.push((dylib, add_group(&jit, dylib, tracker, group, &args.entry, requirements)?));
     }
     let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
+    add_members_again(&suppliers, false);
     for ((dylib, _), requirements) in dylibs.iter().zip(&required) {
         pull(dylib, requirements, &suppliers);
     }
@@ -84,6 +85,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     }
     failures.add(unreceived.take());
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
+    add_members_again(&suppliers, true);
     report.end_stage("link");
     report.entry = args.entry.clone();
     let usage = dylibs.iter().map(|(_, tracker)| jit.usage(tracker)).sum();
@@ -200,6 +202,7 @@ fn add_group(
         let libraries = jit.static_libraries(dylib).map_err(message_of)?;
         libraries.set_tracker(tracker);
         libraries.add(archives).map_err(message_of)?;
+        requirements.found.iter().for_each(|name| libraries.note_added(dylib, name));
     }
     Ok(objects)
 }
@@ -238,6 +241,12 @@ fn suppliers(jit: &Jit, groups: &[Group], dylibs: &[(JitDylib, ResourceTracker)]
     let supplier =
         |(_, (dylib, _)): (_, &(JitDylib, _))| Ok((dylib.clone(), jit.static_libraries(dylib).map_err(message_of)?));
     with_archives.map(supplier).collect()
+}
+
+/// Whether archive members that have failed are added again when they are needed again. During the links they are not: everything
+/// that needs such a member would add it again, with all that it needs, and fail for the same cause.
+fn add_members_again(suppliers: &[Supplier], adds_again: bool) {
+    suppliers.iter().for_each(|(_, libraries)| libraries.set_adds_again(adds_again));
 }
 
 /// Removes the program and writes the report, after the program has ended.

@@ -20,6 +20,7 @@ use crate::session::pins::revocable_pins::RevocablePins;
 use crate::session::symbols::name_watch::NameWatch;
 use crate::session::types::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::types::failed_transfers::FailedTransfers;
+use crate::session::types::failure_count::FailureCount;
 use crate::session::types::pending_removals::PendingRemovals;
 use crate::session::work::background_thread::BackgroundThread;
 use crate::session::work::dispatcher::Dispatcher;
@@ -111,6 +112,7 @@ pub(crate) struct SessionInner {
     pub(crate) failed_transfers: FailedTransfers<dyn ResourceManager>,
     pub(crate) error_reporter: ReporterHandle,
     pub(crate) observers: Observers,
+    pub(in crate::session) failures: FailureCount,
     /// The names whose definition invalidates cached searches.
     pub(crate) names: Arc<NameWatch>,
 }
@@ -148,6 +150,7 @@ impl ExecutionSession {
             failed_transfers: FailedTransfers::new(),
             error_reporter: ReporterHandle::new(options.error_reporter),
             observers: Observers::new(options.observers),
+            failures: FailureCount::new(),
             names: Arc::new(NameWatch::new()),
         }))))
     }

@@ -7,6 +7,7 @@ use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::observer::Observers;
 use crate::session::core::resource_tracker::TrackerCore;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
 use crate::sync::Arc;
 
@@ -21,6 +22,8 @@ pub struct MaterializationResponsibility {
     /// Whether the caller that began the materialisation receives its outcome. If so, a failure is not reported to the
     /// session's error reporter, even if no lookup waits for a symbol.
     pub(crate) caller_gets_outcome: bool,
+    /// When the lookup began for which the symbols are materialised: its failures are those after this one.
+    pub(in crate::session) since: FailureNumber,
 }
 
 impl_recycle!(ClaimedSymbol);
@@ -56,7 +59,8 @@ impl ClaimedSymbol {
 
 impl MaterializationResponsibility {
     pub(crate) fn new(core: Arc<TrackerCore>, unit_name: Arc<str>, claimed: RecycledVec<ClaimedSymbol>) -> Self {
-        MaterializationResponsibility { core, unit_name, claimed, caller_gets_outcome: false }
+        let since = core.dylib().session.failures.now();
+        MaterializationResponsibility { core, unit_name, claimed, caller_gets_outcome: false, since }
     }
 
     /// Promises that the caller receives the outcome: its failure is not reported to the error reporter.

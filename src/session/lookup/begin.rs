@@ -20,12 +20,14 @@ use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, check_or
 use crate::session::core::materialization::Task;
 use crate::session::core::query::{Query, Waiter, complete};
 use crate::session::core::symbol_ref::LookupResult;
-use crate::session::lookup::lazy_unit::take_unit_of;
+use crate::session::lookup::lazy_unit::{begun_since, take_unit_of};
 use crate::session::lookup::not_found::not_found;
+use crate::session::lookup::origin::Origin;
 use crate::session::lookup::ready_alias;
 use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
 use crate::session::lookup::searched::Searched;
 use crate::session::symbols::symbol_table::found_symbol;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
@@ -35,7 +37,7 @@ pub(crate) fn start<'a>(
     session: &Arc<SessionInner>,
     order: impl Into<Searched<'a>>,
     requests: &[SymbolRequest<'a>],
-    needed_by: Option<&str>,
+    origin: Origin<'_>,
     query: Arc<Query>,
 ) {
     let order = order.into();
@@ -44,11 +46,12 @@ pub(crate) fn start<'a>(
     {
         return complete(&session.error_reporter, query.fail(&error));
     }
-    let mut search = Search::new(order, requests);
+    let mut search = Search::new(order, requests, origin.since);
     match search.run() {
-        Ok(Progress::Found) => attach_all(session, search, needed_by, query),
+        Ok(Progress::Found) => attach_all(session, search, origin, query),
         Ok(Progress::Suspended(point)) => {
-            let lookup = PendingLookup { session: session.clone(), needed_by: needed_by.map(str::to_string), query };
+            let needed_by = origin.needed_by.map(str::to_string);
+            let lookup = PendingLookup { session: session.clone(), needed_by, since: origin.since, query };
             point.park(ParkedSearch::new(search, lookup));
         }
         Err(error) => complete(&session.error_reporter, query.fail(&error)),
@@ -59,12 +62,13 @@ pub(crate) fn start<'a>(
 struct PendingLookup {
     session: Arc<SessionInner>,
     needed_by: Option<String>,
+    since: FailureNumber,
     query: Arc<Query>,
 }
 
 /// Steps 2 and 3, after a search that ran to its end.
-fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str>, query: Arc<Query>) {
-    let (order, requests, matches) = match search.into_required_matches(needed_by) {
+fn attach_all(session: &SessionInner, search: Search<'_>, origin: Origin<'_>, query: Arc<Query>) {
+    let (order, requests, matches) = match search.into_required_matches(origin.needed_by) {
         Ok(found) => found,
         Err(error) => return complete(&session.error_reporter, query.fail(&error)),
     };
@@ -75,7 +79,7 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
         let mut state = dylib.inner().state.lock();
         let gone = group.iter().find(|Match { request, id, .. }| {
             match attach(&mut state, dylib.inner(), visibility, *id, &requests[*request], *request, &query) {
-                Attached::Waiting(task) => tasks.extend(task),
+                Attached::Waiting(task) => tasks.extend(task.map(|task| begun_since(task, origin.since))),
                 Attached::Answered(result) => query.record_while_attaching(result.map(|result| (*request, result))),
                 Attached::Gone => return true,
             }
@@ -85,7 +89,7 @@ fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str
         if let Some(gone) = gone {
             let name = requests[gone.request].name.to_string();
             let searched = [(dylib.clone(), visibility)];
-            let error = not_found(&Searched::from(&searched[..]), vec![name], needed_by);
+            let error = not_found(&Searched::from(&searched[..]), vec![name], origin.needed_by);
             complete(&session.error_reporter, query.fail(&error));
             break;
         }
@@ -175,7 +179,7 @@ impl ParkedSearch {
 impl ParkedLookup for ParkedSearch {
     fn resume(mut self: Box<Self>, outcome: Result<()>) {
         let Some(lookup) = self.lookup.take() else { return };
-        let PendingLookup { session, needed_by, query } = lookup;
+        let PendingLookup { session, needed_by, since, query } = lookup;
         if let Err(error) = outcome {
             return complete(&session.error_reporter, query.fail(&error));
         }
@@ -184,9 +188,11 @@ impl ParkedLookup for ParkedSearch {
         // caller of the lookup is not on this thread.
         let outcome = catch(|| search.match_names().and_then(|()| search.run()));
         match outcome.unwrap_or_else(|panic| Err(generator_panicked(&search, &panic))) {
-            Ok(Progress::Found) => attach_all(&session, search, needed_by.as_deref(), query),
+            Ok(Progress::Found) => {
+                attach_all(&session, search, Origin { needed_by: needed_by.as_deref(), since }, query);
+            }
             Ok(Progress::Suspended(point)) => {
-                point.park(ParkedSearch::new(search, PendingLookup { session, needed_by, query }));
+                point.park(ParkedSearch::new(search, PendingLookup { session, needed_by, since, query }));
             }
             Err(error) => complete(&session.error_reporter, query.fail(&error)),
         }

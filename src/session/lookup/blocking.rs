@@ -15,11 +15,13 @@ use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::{LookupResult, LookupResults};
 use crate::session::lookup::begin::{attach_one, start};
 use crate::session::lookup::not_found::not_found;
+use crate::session::lookup::origin::Origin;
 use crate::session::lookup::ready_lookup::{FindFrom, TryFind};
 use crate::session::lookup::search::{Match, Search};
 use crate::session::lookup::searched::Searched;
 use crate::session::lookup::{begin, ready_lookup};
 use crate::session::symbols::symbol_table::Found;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
@@ -68,7 +70,8 @@ impl ExecutionSession {
         required: RequiredState,
         on_complete: impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static,
     ) {
-        begin::start(self.inner(), order, requests, None, Query::with_callback(required, on_complete));
+        let (session, query) = (self.inner(), Query::with_callback(required, on_complete));
+        begin::start(session, order, requests, Origin::of_embedder(session), query);
     }
 
     /// The flags of symbols, in the order of `requests` (ORC: `lookupFlags`). Materialises nothing, but calls
@@ -162,7 +165,8 @@ pub(crate) fn wait(
         return Ok(found.into_vec());
     }
     let query = Query::blocking(required);
-    wait_for(session, &query, || start(session, order, requests, None, query.clone())).map(SmallVec::into_vec)
+    wait_for(session, &query, || start(session, order, requests, Origin::of_embedder(session), query.clone()))
+        .map(SmallVec::into_vec)
 }
 
 /// Waits for a query that `begin` starts.
@@ -179,7 +183,9 @@ pub(crate) fn address(
     name: &str,
 ) -> Result<ExecutorAddr> {
     let tried = ready_lookup::try_find(ready_lookup::walk(order), name, SymbolState::Ready, |found, _| found.address);
-    address_from(session, tried, name, |requests, query| start(session, order, requests, None, query))
+    address_from(session, tried, name, |requests, query| {
+        start(session, order, requests, Origin::of_embedder(session), query);
+    })
 }
 
 /// As [`address`], for a symbol of this dylib.
@@ -189,7 +195,7 @@ pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
     let (session, tried) =
         (&dylib.inner().session, ready_lookup::try_find(order, name, SymbolState::Ready, |found, _| found.address));
     address_from(session, tried, name, |requests, query| {
-        start(session, &[(dylib.clone(), Visibility::All)][..], requests, None, query);
+        start(session, &[(dylib.clone(), Visibility::All)][..], requests, Origin::of_embedder(session), query);
     })
 }
 
@@ -208,8 +214,9 @@ pub(crate) fn find_from<R>(
         FindFrom::Unknown => {
             let (session, query) = (&own.inner().session, Query::blocking(RequiredState::Ready));
             let requests = [SymbolRequest::required(name)];
-            let found =
-                wait_for(session, &query, || start(session, Searched::from_dylib(own), &requests, None, query.clone()));
+            let found = wait_for(session, &query, || {
+                start(session, Searched::from_dylib(own), &requests, Origin::of_embedder(session), query.clone());
+            });
             found?.pop().map(of_result).ok_or_else(|| Error::other("a lookup lost its only result"))
         }
     }
@@ -239,7 +246,7 @@ pub(crate) fn flags(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
 ) -> Result<Vec<Option<SymbolFlags>>> {
-    let mut search = Search::new(order, requests);
+    let mut search = Search::new(order, requests, FailureNumber::LATEST);
     // Waiting for a generator that suspends would need a query, and so materialise. What it would add is not found.
     search.run_without_suspending()?;
     let (_, _, matches) = search.into_required_matches(None)?;
@@ -251,7 +258,7 @@ pub(crate) fn flags_if_found(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
 ) -> Result<Vec<Option<SymbolFlags>>> {
-    let mut search = Search::new(order, requests);
+    let mut search = Search::new(order, requests, FailureNumber::LATEST);
     search.run_without_suspending()?;
     Ok(flags_of(order, requests.len(), search.into_matches()))
 }

@@ -8,6 +8,7 @@ use crate::session::core::jit_dylib::{DylibState, SymbolTable, TakenUnit};
 use crate::session::core::materialization::{Materialization, MaterializationUnit, NameSink, Task, UnitSymbol};
 use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::symbols::symbol_table::UnitId;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::symbol::SymbolId;
 
 /// Takes what materialises the lazy symbol `wanted` out of the table: its unit, or only its part of it. The returned task
@@ -29,6 +30,14 @@ pub(crate) fn take_unit_of(state: &mut DylibState, wanted: SymbolId) -> Option<T
     claimed.push(ClaimedSymbol { id: wanted, ..ClaimedSymbol::with_flags(name, flags, None) });
     let responsibility = MaterializationResponsibility::new(core, unit_name, claimed);
     Some(Task::Materialize(Materialization { unit, discarded: Vec::new(), responsibility }))
+}
+
+/// The task of a unit, for a lookup that began at `since`.
+pub(in crate::session) fn begun_since(mut task: Task, since: FailureNumber) -> Task {
+    if let Task::Materialize(materialization) = &mut task {
+        materialization.responsibility.since = since;
+    }
+    task
 }
 
 /// As [`take_unit_of`], for all symbols of a unit.

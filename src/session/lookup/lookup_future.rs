@@ -14,6 +14,7 @@ use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::query::Query;
 use crate::session::core::symbol_ref::LookupResults;
 use crate::session::lookup::begin;
+use crate::session::lookup::origin::Origin;
 use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::sync::{Arc, Mutex};
 
@@ -64,7 +65,7 @@ impl LookupFuture {
                 waker.wake();
             }
         });
-        begin::start(session, order, requests, None, query);
+        begin::start(session, order, requests, Origin::of_embedder(session), query);
         LookupFuture { shared }
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `ready_lookup.rs` | lookups that need no wait: every symbol is far enough along |
 //! | `search.rs`, `searched.rs` | step 1: find every name, in the dylibs of an order |
+//! | `origin.rs` | who looks the names up, and since when |
 //! | `long_order.rs` | which dylibs of a long link order matter for a name |
 //! | `begin.rs` | steps 2 and 3: attach the query, dispatch the units |
 //! | `lazy_unit.rs`, `ready_alias.rs` | what of a lazy unit is dispatched; aliases that need no dispatch |
@@ -21,6 +22,7 @@ pub(in crate::session) mod long_order;
 pub(in crate::session) mod lookup_and_apply;
 pub(in crate::session) mod lookup_future;
 pub(in crate::session) mod not_found;
+pub(in crate::session) mod origin;
 pub(in crate::session) mod ready_alias;
 pub(in crate::session) mod ready_lookup;
 pub(in crate::session) mod search;

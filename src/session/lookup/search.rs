@@ -20,6 +20,7 @@ use crate::session::core::jit_dylib::JitDylib;
 use crate::session::lookup::long_order;
 use crate::session::lookup::not_found::not_found;
 use crate::session::lookup::searched::Searched;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
 use crate::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct Search<'a> {
     next_serial: Option<u64>,
     /// Whether the search goes through all dylibs of a long link order.
     visits_all: bool,
+    /// Definitions that have failed since then have failed for this search.
+    since: FailureNumber,
 }
 
 /// A request and the definition that was found for it.
@@ -56,6 +59,7 @@ pub(crate) struct OwnedSearch {
     missing: SmallVec<[usize; 2]>,
     dylib: usize,
     next_serial: Option<u64>,
+    since: FailureNumber,
 }
 
 /// How far a search came.
@@ -75,7 +79,11 @@ pub(crate) enum SuspensionPoint {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(order: impl Into<Searched<'a>>, requests: &[SymbolRequest<'a>]) -> Search<'a> {
+    pub(in crate::session) fn new(
+        order: impl Into<Searched<'a>>,
+        requests: &[SymbolRequest<'a>],
+        since: FailureNumber,
+    ) -> Search<'a> {
         Search {
             order: order.into(),
             requests: SmallVec::from_slice(requests),
@@ -84,6 +92,7 @@ impl<'a> Search<'a> {
             dylib: 0,
             next_serial: None,
             visits_all: false,
+            since,
         }
     }
 
@@ -157,7 +166,7 @@ impl<'a> Search<'a> {
     fn next_generator(&mut self) -> Result<Option<(Arc<GeneratorEntry>, Vec<SymbolRequest<'a>>)>> {
         let next = self.next_serial.and_then(|serial| self.current()?.generator_from(serial));
         let Some(entry) = next else { return Ok(None) };
-        let (undefined, are_all_undefined) = self.undefined_names();
+        let (undefined, are_all_undefined) = self.undefined_names()?;
         if !are_all_undefined {
             // A missing name that the dylib defines is hidden, or another thread has defined it since the last match.
             // The search does not come back to this dylib, so match again.
@@ -169,7 +178,10 @@ impl<'a> Search<'a> {
     /// The missing names that the current dylib does not define, and whether these are all missing names. Each name
     /// comes once, and is required if any request requires it. A name that the dylib defines and hides is missing from
     /// this search, but not from the dylib.
-    fn undefined_names(&self) -> (Vec<SymbolRequest<'a>>, bool) {
+    ///
+    /// # Errors
+    /// A required name whose definition has failed for this search: see `types/failure_count.rs`.
+    fn undefined_names(&self) -> Result<(Vec<SymbolRequest<'a>>, bool)> {
         let dylib = self.current();
         let mut undefined: Vec<SymbolRequest<'a>> = Vec::new();
         let mut position_of = FxHashMap::default();
@@ -180,14 +192,22 @@ impl<'a> Search<'a> {
                     let already: &mut SymbolRequest<'a> = &mut undefined[*position.get()];
                     already.required |= request.required;
                 }
-                Entry::Vacant(position) if dylib.is_none_or(|dylib| dylib.symbol_flags(request.name).is_none()) => {
-                    position.insert(undefined.len());
-                    undefined.push(request);
+                Entry::Vacant(position) => {
+                    let standing = dylib.map_or(Standing::Undefined, |dylib| dylib.standing(request.name, self.since));
+                    match standing {
+                        Standing::Failed if request.required => {
+                            return Err(not_found(&self.order, vec![request.name.to_string()], None));
+                        }
+                        Standing::Undefined | Standing::Failed => {
+                            position.insert(undefined.len());
+                            undefined.push(request);
+                        }
+                        Standing::Defined => are_all_undefined = false,
+                    }
                 }
-                Entry::Vacant(_) => are_all_undefined = false,
             }
         }
-        (undefined, are_all_undefined)
+        Ok((undefined, are_all_undefined))
     }
 
     /// Calls one generator. Returns the point at which the search has to be parked, if it has to.
@@ -249,11 +269,29 @@ impl<'a> Search<'a> {
             missing: self.missing,
             dylib: self.dylib,
             next_serial: self.next_serial,
+            since: self.since,
         }
     }
 }
 
+/// What a dylib knows of a name.
+enum Standing {
+    Defined,
+    Undefined,
+    /// Undefined, because its definition has failed for this search.
+    Failed,
+}
+
 impl JitDylib {
+    fn standing(&self, name: &str, since: FailureNumber) -> Standing {
+        let state = self.inner().state.lock();
+        match state.table.find(name) {
+            Some(_) => Standing::Defined,
+            None if state.table.has_failed_since(since, name) => Standing::Failed,
+            None => Standing::Undefined,
+        }
+    }
+
     /// Matches the requests whose positions are in `missing`, and removes the matched ones from `missing`.
     pub(crate) fn find(
         &self,
@@ -285,6 +323,7 @@ impl OwnedSearch {
             dylib: self.dylib,
             next_serial: self.next_serial,
             visits_all: false,
+            since: self.since,
         }
     }
 

@@ -20,7 +20,8 @@ use crate::session::core::resource_tracker;
 use crate::session::core::resource_tracker::ResourceTracker;
 use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::core::symbol_ref::{LookupResults, SymbolRef};
-use crate::session::lookup::lazy_unit::take_unit;
+use crate::session::lookup::lazy_unit::{begun_since, take_unit};
+use crate::session::lookup::origin::Origin;
 use crate::session::lookup::ready_lookup::ReadyLookup;
 use crate::session::lookup::searched::Searched;
 use crate::session::lookup::{begin, ready_lookup};
@@ -108,6 +109,7 @@ impl MaterializationResponsibility {
             unit_name: self.unit_name.clone(),
             claimed: delegated,
             caller_gets_outcome: self.caller_gets_outcome,
+            since: self.since,
         })
     }
 
@@ -140,7 +142,7 @@ impl MaterializationResponsibility {
             }
             let id = state.table.make_lazy_again(ids, Box::new(unit), &unit_name);
             let wanted = id.filter(|id| state.table.unit_has_waiters(*id));
-            wanted.and_then(|id| take_unit(&mut state, id))
+            wanted.and_then(|id| take_unit(&mut state, id)).map(|task| begun_since(task, self.since))
         };
         self.claimed.retain(|claimed| !seen.contains(&claimed.name));
         self.session().dispatcher.start(task);
@@ -210,9 +212,10 @@ impl MaterializationResponsibility {
         required: RequiredState,
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
-        let (dylib, unit_name) = (self.core.dylib().clone(), self.unit_name.clone());
+        let (dylib, unit_name, since) = (self.core.dylib().clone(), self.unit_name.clone(), self.since);
         let query = Query::with_callback(required, move |outcome| on_complete(self, outcome));
-        begin::start(&dylib.session, order, requests, Some(&unit_name), query);
+        let origin = Origin { needed_by: Some(&unit_name), since };
+        begin::start(&dylib.session, order, requests, origin, query);
     }
 
     /// What [`lookup`](Self::lookup) would find for these names. `None` unless the names are few and all are found, in
@@ -358,7 +361,7 @@ impl MaterializationResponsibility {
             let is_ready = |id| state.table.symbol(id).is_some_and(|symbol| symbol.state == SymbolState::Ready);
             let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
             let removed: Vec<_> = failed.into_iter().filter_map(|id| state.table.remove(id)).collect();
-            state.table.record_failures(removed.iter(), error);
+            state.table.record_failures(removed.iter(), error, self.session().failures.count());
             removed
         };
         if !own.is_empty() {

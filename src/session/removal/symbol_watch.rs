@@ -67,7 +67,7 @@ impl SymbolWatch {
             let mut state = dylib.state.lock();
             let unit_symbols = state.table.symbols_of_same_unit(self.id);
             let removed: Vec<_> = unit_symbols.into_iter().filter_map(|id| state.table.remove(id)).collect();
-            state.table.record_failures(removed.iter(), cause);
+            state.table.record_failures(removed.iter(), cause, dylib.session.failures.count());
             removed
         };
         dylib.session.pins.uncache_definitions(dylib.id.number(), symbols.iter().map(|symbol| symbol.id));

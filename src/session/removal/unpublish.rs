@@ -21,6 +21,7 @@ use crate::session::core::query::{Completions, Waiter, complete};
 use crate::session::core::resource_tracker::TrackerCore;
 use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::core::waiting::Needs;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::ids::DylibId;
 use crate::session::types::symbol::SymbolState;
 use crate::sync::Arc;
@@ -116,7 +117,7 @@ fn fail_group(
             units.extend(found.map(|symbol| state.table.unit_name(symbol).clone()));
         }
         removed.extend(group.iter().filter_map(|symbol| state.table.remove(symbol.id)));
-        state.table.record_failures(removed.iter(), cause);
+        state.table.record_failures(removed.iter(), cause, dylib.session.failures.count());
     }
     units.retain(|unit| refused.insert((dylib.id, unit.clone())));
     units.iter().for_each(|unit| observers.deliver_refused(dylib, unit, cause));
@@ -160,7 +161,7 @@ impl DylibState {
             |removed: &&RemovedSymbol| !matches!(removed.state, SymbolState::NeverSearched | SymbolState::Ready);
         let cause = symbols.iter().any(|removed| is_materializing(&removed)).then(|| core.removed_by(verb));
         if let Some(cause) = &cause {
-            self.table.record_failures(symbols.iter().filter(is_materializing), cause);
+            self.table.record_failures(symbols.iter().filter(is_materializing), cause, FailureNumber::NONE);
         }
         let may_have_waiters = !symbols.is_empty() || !units.is_empty();
         may_have_waiters.then_some(RemovedDefinitions { symbols, units, cause })

@@ -10,13 +10,16 @@
 //! | the removed dylib becomes a new one | all records are dropped |
 //!
 //! The number of records is bounded. There are two generations. When the newer one is full, it becomes the older one, and the older
-//! one is dropped. The symbols of one failure stay together, however many they are. A dylib without failures has no record, and its
-//! definitions and lookups cost nothing more.
+//! one is dropped. A generation has space for as many symbols as the dylib had at a time. The symbols of one failure stay together,
+//! however many they are. A dylib without failures has no record, and its definitions and lookups cost nothing more.
+//!
+//! A record has the number of its failure ([`FailureNumber`]).
 
 use hashbrown::HashTable;
 
 use crate::base::Name;
 use crate::error::Error;
+use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::Visibility;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
@@ -29,6 +32,8 @@ pub(in crate::session) struct FailedSymbols(Option<Box<Generations>>);
 struct Generations {
     newer: Generation,
     older: Generation,
+    /// The most symbols that the table had space for.
+    space: usize,
 }
 
 #[derive(Default)]
@@ -45,18 +50,20 @@ pub(super) struct FailedSymbol {
     pub(super) name: Name,
     pub(super) flags: SymbolFlags,
     pub(super) cause: Error,
+    pub(super) number: FailureNumber,
 }
 
 impl FailedSymbols {
-    /// Records the symbols of one failure.
+    /// Records the symbols of one failure. The table of the dylib has space for `space` symbols.
     #[cold]
-    pub(super) fn record(&mut self, symbols: impl Iterator<Item = FailedSymbol>) {
+    pub(super) fn record(&mut self, symbols: impl Iterator<Item = FailedSymbol>, space: usize) {
         let mut symbols = symbols.peekable();
         if symbols.peek().is_none() {
             return;
         }
-        let Generations { newer, older } = &mut **self.0.get_or_insert_default();
-        if newer.is_full() {
+        let Generations { newer, older, space: most } = &mut **self.0.get_or_insert_default();
+        *most = space.max(*most);
+        if newer.is_full(*most) {
             *older = std::mem::take(newer);
         }
         symbols.for_each(|symbol| newer.insert(symbol));
@@ -83,6 +90,12 @@ impl FailedSymbols {
             .map(|failed| &failed.cause)
     }
 
+    /// Whether the definition of a name failed after `since`.
+    pub(super) fn has_failed_since(&self, since: FailureNumber, name: &str) -> bool {
+        let failed = self.0.as_ref().and_then(|generations| generations.find(name, NameHash::of(name)));
+        failed.is_some_and(|failed| failed.number > since)
+    }
+
     /// Why the definition `id` of a name failed.
     pub(super) fn of_definition(&self, id: SymbolId, name: &str) -> Option<&Error> {
         let generations = self.0.as_ref()?;
@@ -103,8 +116,8 @@ impl Generations {
 }
 
 impl Generation {
-    fn is_full(&self) -> bool {
-        self.records.len() >= MAX_RECORDS || self.name_bytes >= MAX_NAME_BYTES
+    fn is_full(&self, space: usize) -> bool {
+        self.records.len() >= space && (self.records.len() >= MAX_RECORDS || self.name_bytes >= MAX_NAME_BYTES)
     }
 
     fn insert(&mut self, symbol: FailedSymbol) {
@@ -124,14 +137,15 @@ impl Generation {
     }
 }
 
-/// The number of records at which a generation is full.
+/// The number of records at which the generation of a small dylib is full.
 const MAX_RECORDS: usize = 4_096;
-/// The bytes of names at which a generation is full.
+/// The bytes of names at which the generation of a small dylib is full.
 const MAX_NAME_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::types::failure_count::FailureCount;
 
     fn failed(names: impl Iterator<Item = String>, cause: &Error) -> impl Iterator<Item = FailedSymbol> {
         names.map(|name| FailedSymbol {
@@ -140,6 +154,7 @@ mod tests {
             name: Name::from(name),
             flags: SymbolFlags::EXPORTED,
             cause: cause.clone(),
+            number: FailureNumber::NONE,
         })
     }
 
@@ -152,7 +167,7 @@ mod tests {
     fn records_are_bounded_and_the_newest_failure_is_kept_whole() {
         let mut symbols = FailedSymbols::default();
         for failure in 0..4 * MAX_RECORDS {
-            symbols.record(failed([format!("f{failure}")].into_iter(), &Error::other(failure)));
+            symbols.record(failed([format!("f{failure}")].into_iter(), &Error::other(failure)), 0);
         }
         let last = 4 * MAX_RECORDS - 1;
         assert_eq!((cause_of(&symbols, "f0"), cause_of(&symbols, &format!("f{last}"))), (None, Some(last.to_string())));
@@ -161,11 +176,11 @@ mod tests {
         };
         assert!(count(&symbols) <= 2 * MAX_RECORDS);
         let many = 3 * MAX_RECORDS;
-        symbols.record(failed((0..many).map(|number| format!("g{number}")), &Error::other("one failure")));
+        symbols.record(failed((0..many).map(|number| format!("g{number}")), &Error::other("one failure")), 0);
         assert!((0..many).all(|number| cause_of(&symbols, &format!("g{number}")).is_some()));
-        symbols.record(failed(["h".to_string()].into_iter(), &Error::other("h")));
-        symbols.record(failed((0..MAX_RECORDS).map(|number| format!("i{number}")), &Error::other("i")));
-        symbols.record(failed(["j".to_string()].into_iter(), &Error::other("j")));
+        symbols.record(failed(["h".to_string()].into_iter(), &Error::other("h")), 0);
+        symbols.record(failed((0..MAX_RECORDS).map(|number| format!("i{number}")), &Error::other("i")), 0);
+        symbols.record(failed(["j".to_string()].into_iter(), &Error::other("j")), 0);
         assert!(count(&symbols) <= 2 * MAX_RECORDS && cause_of(&symbols, "g0").is_none());
     }
 
@@ -173,11 +188,36 @@ mod tests {
     fn a_name_that_fails_again_has_one_record_and_a_new_definition_drops_it() {
         let mut symbols = FailedSymbols::default();
         for failure in 0..100 {
-            symbols.record(failed(["f".to_string()].into_iter(), &Error::other(failure)));
+            symbols.record(failed(["f".to_string()].into_iter(), &Error::other(failure)), 0);
         }
         assert_eq!(cause_of(&symbols, "f").as_deref(), Some("99"));
         assert_eq!(symbols.0.as_ref().map(|both| (both.newer.records.len(), both.newer.name_bytes)), Some((1, 1)));
         symbols.forget(&Name::new("f"), NameHash::of("f"));
         assert_eq!(cause_of(&symbols, "f"), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "fills tables of thousands of records")]
+    fn a_dylib_that_had_more_symbols_keeps_as_many_records() {
+        let (mut symbols, count) = (FailedSymbols::default(), 3 * MAX_RECORDS);
+        for failure in 0..count {
+            // The table shrinks while its symbols fail.
+            symbols.record(failed([format!("f{failure}")].into_iter(), &Error::other(failure)), count - failure);
+        }
+        assert!((0..count).all(|failure| cause_of(&symbols, &format!("f{failure}")).is_some()));
+    }
+
+    #[test]
+    fn a_failure_is_younger_than_lookups_that_began_before_it() {
+        let (mut symbols, failures) = (FailedSymbols::default(), FailureCount::new());
+        let before = failures.now();
+        let number = failures.count();
+        let cause = Error::other("f");
+        let records = failed(["f".to_string()].into_iter(), &cause);
+        symbols.record(records.map(|record| FailedSymbol { number, ..record }), 0);
+        assert!(symbols.has_failed_since(before, "f") && !symbols.has_failed_since(before, "g"));
+        assert!(
+            !symbols.has_failed_since(failures.now(), "f") && !symbols.has_failed_since(FailureNumber::LATEST, "f")
+        );
     }
 }
