@@ -1,6 +1,6 @@
 //! COMDAT groups: a program has one group of each signature, also if the group defines strong symbols, or local ones only.
 
-use jittison::ErrorKind;
+use jittison::{ErrorKind, Jit};
 
 use crate::crafted::Elf;
 use crate::support::*;
@@ -155,6 +155,48 @@ fn a_group_whose_definition_lost_is_still_the_first_of_its_signature() {
     };
     let (jit, _trackers) = linked(&[&weak, &group, &later]);
     assert_eq!(["first", "second", "third"].map(|name| long(&jit, name)), [1; 3]);
+}
+
+// The definition that won must not stand for the removed group: the later group would be left out as a whole.
+#[test]
+fn a_group_is_kept_after_the_removal_of_one_that_lost_its_definition() {
+    let group = |binding: &str, function: &str, value: u32| {
+        let other = format!(".section .data.other,\"awG\",@progbits,object,comdat\n.globl other\nother: .long {value}");
+        with_object(&format!("{other}\n{GROUP}\n{binding} object"), function, value)
+    };
+    let outside = |binding: &str| with_object(&format!(".data\n{binding} object"), "first", 1);
+    let (Some(weak), Some(strong)) = (outside(".weak"), outside(".globl")) else { return };
+    let (Some(lost), Some(later)) = (group(".weak", "second", 2), group(".weak", "third", 3)) else { return };
+    let other = |jit: &Jit| {
+        let address = jit.address_of(jit.main_dylib(), "other").unwrap();
+        i32::from_le_bytes(read(address.value(), 4).try_into().unwrap())
+    };
+    // The definition comes before the group, or after it. The group's tracker is removed as it is, or after a transfer.
+    for (objects, is_transferred) in
+        [([&weak, &lost], false), ([&lost, &strong], false), ([&weak, &lost], true), ([&lost, &strong], true)]
+    {
+        let jit = new_jit();
+        let trackers = objects.map(|object| {
+            let tracker = jit.main_dylib().create_tracker().unwrap();
+            jit.add_object(&tracker, "object.o", &object[..]).unwrap();
+            tracker
+        });
+        let mut group = &trackers[objects.iter().position(|object| std::ptr::eq(*object, &lost)).unwrap()];
+        let destination = jit.main_dylib().create_tracker().unwrap();
+        if is_transferred {
+            group.transfer_to(&destination).unwrap();
+            group = &destination;
+        }
+        assert!(jit.main_dylib().symbol_flags("other").is_some());
+        // A group that comes while the first one is there is left out.
+        let left_out = add(&jit, jit.main_dylib(), "left_out.o", &later);
+        assert_eq!(long(&jit, "third"), 1);
+        left_out.remove().unwrap();
+        group.remove().unwrap();
+        let kept = add(&jit, jit.main_dylib(), "third.o", &later);
+        assert_eq!((long(&jit, "first"), long(&jit, "third"), other(&jit)), (1, 1, 3), "{is_transferred}");
+        kept.remove().unwrap();
+    }
 }
 
 // Seen red: the definition that only the second group has was added.

@@ -442,29 +442,27 @@ fn check_definition(
 fn insert_definition(
     state: &mut DylibState,
     core: &TrackerCore,
-    mut new: Definition<'_>,
+    new: Definition<'_>,
     probe: Probe,
     initial: InitialState,
     unit_name: &Arc<str>,
     replaced: &mut ReplacedUnits,
 ) -> Option<SymbolId> {
+    let mut group = None;
     if let Some(existing) = probe.found {
         // All names were checked before the first was inserted. A definition that cannot replace the existing one now
         // has the same name as an earlier one of the same call: a name given twice is one symbol.
         let resolution = SymbolResolution::resolve(&state.table, state.table.symbol(existing)?, &new);
         if resolution != SymbolResolution::ReplaceExisting {
-            if new.flags.contains(SymbolFlags::COMDAT)
-                && let Some(existing) = state.table.symbol_mut(existing)
-            {
+            if new.flags.contains(SymbolFlags::COMDAT) {
                 // The group is the first of its signature, although another definition has its name. Later groups are left
-                // out, also after the removal of this one.
-                existing.flags = existing.flags | SymbolFlags::COMDAT;
+                // out, until this one is removed.
+                state.table.stand_for_group(existing, core.id);
             }
             return None;
         }
         // The group stays, and with it the rule that later groups of its signature are left out.
-        let group = state.table.symbol(existing)?.flags.contains(SymbolFlags::COMDAT);
-        new.flags = if group { new.flags | SymbolFlags::COMDAT } else { new.flags };
+        group = state.table.tracker_of_group(existing);
         let old = state.table.remove(existing)?;
         if let Some(old_unit) = old.unit {
             if let Some(record) = state.table.unit_mut(old_unit) {
@@ -478,10 +476,11 @@ fn insert_definition(
         InitialState::Materializing => (SymbolState::Materializing, None, ExecutorAddr::NULL),
         InitialState::Ready(address) => (SymbolState::Ready, None, address),
     };
-    Some(
-        state.table.insert(
-            probe,
-            NewSymbol { definition: new, owner: core.id, unit, state: symbol_state, address, unit_name },
-        ),
-    )
+    let id = state
+        .table
+        .insert(probe, NewSymbol { definition: new, owner: core.id, unit, state: symbol_state, address, unit_name });
+    if let Some(tracker) = group {
+        state.table.stand_for_group(id, tracker);
+    }
+    Some(id)
 }

@@ -155,6 +155,7 @@ impl DylibState {
     /// Removes everything that a just retired tracker owns. `verb` is the method that removes it. `None` if nothing can wait for it.
     pub(crate) fn unpublish(&mut self, core: &TrackerCore, verb: &'static str) -> Option<RemovedDefinitions> {
         self.clear_default_tracker(core);
+        self.table.remove_lost_groups(core.id);
         let (symbols, units) = self.table.remove_owned(core)?;
         // A lookup that waits for a lazy symbol has started its unit, so a lazy symbol has no waiter.
         let is_materializing =

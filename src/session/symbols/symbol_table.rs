@@ -33,11 +33,13 @@ use crate::sync::{Arc, Weak};
 mod alias;
 mod failures;
 pub(in crate::session) mod insert;
+mod lost_groups;
 mod negative_cache;
 pub(in crate::session) mod owned;
 mod remove;
 mod units;
 
+use lost_groups::LostGroups;
 use negative_cache::NegativeCache;
 use owned::OwnedSymbols;
 pub(crate) use units::{TakenUnit, UnitRecord};
@@ -93,6 +95,7 @@ pub(crate) struct SymbolTable<E: TableTypes> {
     trackers: PagedArena<TrackerId, TrackerRecord<E>>,
     negative_cache: NegativeCache,
     failed: FailedSymbols,
+    lost_groups: LostGroups,
 }
 
 /// The entry of one symbol.
@@ -224,6 +227,7 @@ impl<E: TableTypes> SymbolTable<E> {
             trackers: PagedArena::new(),
             negative_cache: NegativeCache::default(),
             failed: FailedSymbols::default(),
+            lost_groups: LostGroups::default(),
         }
     }
 

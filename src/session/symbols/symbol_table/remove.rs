@@ -28,6 +28,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.unlink(slot);
         self.remove_names(&[Some(NamedSlot { slot, hash: self.symbols.at(slot)?.hash })]);
         let (_, symbol) = self.symbols.remove_at(slot)?;
+        self.lost_groups.forget(id);
         self.sources.release(symbol.name_source, 1);
         let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra);
         if is_indexed {
@@ -63,9 +64,10 @@ impl<E: TableTypes> SymbolTable<E> {
                 break;
             }
             self.remove_names(&batch);
-            let SymbolTable { symbols, sources, extras, units: all_units, .. } = self;
+            let SymbolTable { symbols, sources, extras, units: all_units, lost_groups, .. } = self;
             for NamedSlot { slot, .. } in batch.into_iter().map_while(|named| named) {
                 symbols.drop_at(slot, |id, symbol| {
+                    lost_groups.forget(id);
                     if symbol.index_state == IndexState::Indexed {
                         indexed.push(name(sources, symbol).to_name());
                     }
@@ -108,6 +110,7 @@ impl<E: TableTypes> SymbolTable<E> {
     /// Moves all symbols of `source` to `destination`, and removes the record of `source`.
     pub(crate) fn merge_tracker(&mut self, source: TrackerId, destination: TrackerId) -> Option<TrackerRecord<E>> {
         let record = self.trackers.remove(source)?;
+        self.lost_groups.transfer(source, destination);
         let (mut next, destination) = (record.core.owned().take(), SlotNumber::of(destination));
         while let Some(slot) = next {
             next = self.symbols[slot].next;
