@@ -75,6 +75,9 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// variable of a library is looked up by `name`; for one of linked code the name is not used.
     fn static_offset(&self, variable: TlsIndex, name: &str) -> Option<i64>;
 
+    /// The alignment in bytes of the thread-local block of a module. Zero if it is unknown.
+    fn thread_local_alignment(&self, module: u32) -> u64;
+
     // ---- initialisers and exit handlers ----
 
     /// Calls an initialiser or finaliser as the system's loader does. It runs on behalf of the calling thread, which waits. An

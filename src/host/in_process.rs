@@ -70,6 +70,10 @@ impl Executor for InProcess {
         thread_locals::static_offset(variable, name)
     }
 
+    fn thread_local_alignment(&self, module: u32) -> u64 {
+        os::thread_local_alignment(module.into())
+    }
+
     fn run_initializer(&self, address: ExecutorAddr) {
         call::run_initializer(address);
     }

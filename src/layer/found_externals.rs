@@ -22,6 +22,7 @@ pub(super) fn found_externals(
         address,
         is_callable: flags.contains(SymbolFlags::CALLABLE),
         thread_local: None,
+        block_align: 0,
     };
     found.map(plain).collect()
 }
@@ -39,10 +40,13 @@ fn with_thread_locals(
             let is_needed = external.needs_static_tls && needs_distances;
             if is_needed { executor.static_offset(variable, external.name) } else { None }
         };
+        let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
+        let block_align = || executor.thread_local_alignment(TlsIndex::from_address(address).module);
         FoundExternal {
             address,
             is_callable: flags.contains(SymbolFlags::CALLABLE),
-            thread_local: flags.contains(SymbolFlags::THREAD_LOCAL).then(static_offset),
+            thread_local: is_thread_local.then(static_offset),
+            block_align: if is_thread_local && external.is_lost_common { block_align() } else { 0 },
         }
     };
     placed.externals().zip(found).map(convert).collect()

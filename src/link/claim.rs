@@ -65,6 +65,15 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
     Ok(())
 }
 
+impl LinkGraph {
+    /// Whether a symbol is a common symbol that another definition replaces.
+    #[inline]
+    pub(super) fn is_lost_common(&self, symbol: SymbolIndex) -> bool {
+        let lost = &self.lost_commons;
+        !lost.is_empty() && lost.binary_search_by_key(&symbol.0, |(lost, _)| lost.0).is_ok()
+    }
+}
+
 /// Drops the groups that another object's groups replace. Returns whether there are any.
 fn drop_lost_groups(
     graph: &mut LinkGraph,

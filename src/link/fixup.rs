@@ -27,8 +27,9 @@
 //! Debug builds check the result byte by byte: `verify.rs`.
 
 use crate::arch::EdgeKind;
-use crate::base::{ExecutorAddr, SegmentKind};
+use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
+use crate::link::found_external::FoundExternal;
 use crate::link::graph::{Block, BlockId, Definition, Edge, Role, SymbolIndex};
 use crate::link::layout::Contents;
 use crate::link::plain_edges::{apply_plain_edges, instruction_at, store};
@@ -86,19 +87,31 @@ impl ResolvedLink<'_> {
     /// Refuses a definition that replaces a common symbol of the object and is aligned less strictly. A native linker
     /// gives all of them the strictest alignment.
     fn check_lost_commons(&self) -> Result<(), Error> {
-        let is_misaligned =
-            |(symbol, align): &&(SymbolIndex, u64)| !self.address(*symbol).value().is_multiple_of(*align);
+        let is_misaligned = |(symbol, align): &&(SymbolIndex, u64)| !self.is_aligned(*symbol, *align);
         let Some((symbol, align)) = self.graph.lost_commons.iter().find(is_misaligned) else { return Ok(()) };
-        let address = self.address(*symbol);
+        let place = match self.found(*symbol).filter(|found| found.thread_local.is_some()) {
+            None => self.address(*symbol).to_string(),
+            Some(found) => {
+                let offset = TlsIndex::from_address(found.address).offset;
+                format!("offset {offset:#x} of a thread-local block that is aligned to {} bytes", found.block_align)
+            }
+        };
         Err(self.graph.fault(LinkFault::Unsupported {
             what: format!(
-                "alignment of a common symbol: it needs {align} bytes, and the definition that counts is at {address}; give \
+                "alignment of a common symbol: it needs {align} bytes, and the definition that counts is at {place}; give \
                  all definitions of the symbol one alignment"
             ),
             section: "COMMON".to_string(),
             offset: 0,
             symbol: self.graph.symbol_name(*symbol).to_string(),
         }))
+    }
+
+    /// Whether the definition that counts is aligned to `align` bytes, in every thread.
+    fn is_aligned(&self, symbol: SymbolIndex, align: u64) -> bool {
+        let is_block_aligned = |found: &FoundExternal| found.thread_local.is_none() || found.block_align >= align;
+        // The address of a thread-local variable has its offset in the lower half. An alignment is less than 4 GiB.
+        self.address(symbol).value().is_multiple_of(align) && self.found(symbol).is_none_or(is_block_aligned)
     }
 
     fn apply_segment(

@@ -17,4 +17,6 @@ pub struct FoundExternal {
     /// variable's distance in bytes from the thread pointer, if the link asked for the distance and every thread has
     /// the same one.
     pub thread_local: Option<Option<i64>>,
+    /// The alignment in bytes of the block of a thread-local variable that takes the place of a common symbol. Zero for others.
+    pub block_align: u64,
 }

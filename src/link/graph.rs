@@ -71,7 +71,7 @@ pub struct LinkGraph {
     pub(crate) indirect: Vec<SymbolIndex>,
     /// Externals whose sizes the link needs, ascending.
     pub(crate) sized_externals: Vec<SymbolIndex>,
-    /// Common symbols that another definition replaces, each with the alignment in bytes that the object needs.
+    /// Common symbols that another definition replaces, ascending, each with the alignment in bytes that the object needs.
     pub(crate) lost_commons: Vec<(SymbolIndex, u64)>,
     /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
     pub(crate) first_global: u32,

@@ -112,6 +112,8 @@ pub struct ExternalSymbol<'a> {
     pub required: bool,
     /// Whether the link needs the distance of the thread-local variable from the thread pointer (a static TLS model).
     pub needs_static_tls: bool,
+    /// Whether the definition takes the place of a common symbol of the object, which may be aligned more strictly.
+    pub is_lost_common: bool,
 }
 
 /// The result of a link.
@@ -537,6 +539,7 @@ impl Link {
             name: graph.symbol_name(*symbol),
             required: graph.symbols[symbol.index()].binding != Binding::Weak,
             needs_static_tls: *needs_static_tls,
+            is_lost_common: graph.is_lost_common(*symbol),
         })
     }
 

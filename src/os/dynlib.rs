@@ -165,6 +165,11 @@ pub(crate) fn thread_local_address(module: u64, offset: u64, may_copy: impl FnOn
     (offset < block.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) }).flatten()
 }
 
+/// The alignment in bytes of the TLS block of a loaded library. Zero if no loaded library has that module number.
+pub(crate) fn thread_local_alignment(module: u64) -> u64 {
+    ThreadLocalBlock::of(module).map_or(0, |block| block.align)
+}
+
 /// As [`thread_local_address`], without the checks. `None` if the C library has no such function.
 ///
 /// # Safety
@@ -200,6 +205,7 @@ fn tls_get_addr() -> Option<TlsGetAddr> {
 /// The loader's description of a TLS block.
 struct ThreadLocalBlock {
     size_bytes: u64,
+    align: u64,
     /// The path of the library, as the loader has it.
     library: CString,
     /// Whether the block is the program's. The loader lists the program first.
@@ -235,11 +241,12 @@ unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, searc
     }
     // SAFETY: O5 - inside the loader's callback; the record counts `dlpi_phnum` program headers at `dlpi_phdr`.
     let headers = unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
-    let size_bytes = headers.iter().find(|header| header.p_type == libc::PT_TLS).map_or(0, |block| block.p_memsz);
+    let block = headers.iter().find(|header| header.p_type == libc::PT_TLS);
+    let (size_bytes, align) = block.map_or((0, 0), |block| (block.p_memsz, block.p_align));
     // SAFETY: O5 - inside the loader's callback; the name is null or a C string of the loader. It is copied.
     let name = unsafe { (!library.dlpi_name.is_null()).then(|| CStr::from_ptr(library.dlpi_name).to_owned()) };
     search.found =
-        Some(ThreadLocalBlock { size_bytes, library: name.unwrap_or_default(), is_program: search.seen == 1 });
+        Some(ThreadLocalBlock { size_bytes, align, library: name.unwrap_or_default(), is_program: search.seen == 1 });
     1
 }
 

@@ -55,7 +55,9 @@ pub(crate) use address_space::{heap_end, library_range, mappings_below, program_
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 use dynlib::thread_local_address_in;
-pub(crate) use dynlib::{Library, prevent_unload, process_symbol, process_symbol_of_version, thread_local_address};
+pub(crate) use dynlib::{
+    Library, prevent_unload, process_symbol, process_symbol_of_version, thread_local_address, thread_local_alignment,
+};
 pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, FileView, at_fork, map_zeroes};
 pub(crate) use loader_calls::{

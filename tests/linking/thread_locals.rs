@@ -507,6 +507,44 @@ fn thread_local_common_symbols_of_different_sizes_get_the_largest_size() {
     assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { wanted: 800, found: 8, .. }), "{error}");
 }
 
+// Seen red: only the offset in the block was checked, and the first variable of a block has offset 0.
+#[test]
+fn a_definition_that_a_thread_local_common_symbol_cannot_share_is_refused_by_its_alignment() {
+    let common = |align: u32| {
+        gcc(
+            &["-O2", "-fPIC"],
+            &format!(
+                "__asm__(\".tls_common shared, 32, {align}\"); extern _Thread_local long shared[4];
+                long *a_at(void) {{ return shared; }}"
+            ),
+        )
+    };
+    let definition = |align: u32| {
+        let text = format!(
+            "_Thread_local long shared[4] __attribute__((aligned({align}))) = {{1, 2, 3, 4}};
+            long *own_at(void) {{ return shared; }}"
+        );
+        gcc(&["-O2", "-fPIC"], &text)
+    };
+    let (Some(strict), Some(loose), Some(plain), Some(aligned)) =
+        (common(256), common(8), definition(8), definition(256))
+    else {
+        return;
+    };
+    for (common, definition) in [(&strict, &aligned), (&loose, &aligned), (&loose, &plain)] {
+        let (jit, _trackers) = linked(&[common, definition]);
+        let address = || function::<extern "C" fn() -> u64>(&jit, "a_at").call();
+        let align = if std::ptr::eq(common, &strict) { 256 } else { 8 };
+        let check = || assert_eq!(address() % align, 0);
+        check();
+        std::thread::scope(|scope| scope.spawn(check).join().unwrap());
+    }
+    let (jit, _trackers) = linked(&[&plain]);
+    long(&jit, "own_at");
+    let error = refused_in(&jit, &strict, "a_at");
+    assert_says(&error, &["bad.o", "`shared`", "needs 256 bytes", "aligned to 8 bytes"]);
+}
+
 #[test]
 fn a_definition_overrides_a_thread_local_common_symbol_in_either_order() {
     for flags in [&["-fPIC"][..], &["-fPIE"], &["-fno-pic"]] {

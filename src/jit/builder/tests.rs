@@ -196,6 +196,11 @@ impl Executor for Recorder {
         InProcess.static_offset(variable, name)
     }
 
+    fn thread_local_alignment(&self, module: u32) -> u64 {
+        self.0.note("thread_local_alignment");
+        InProcess.thread_local_alignment(module)
+    }
+
     fn run_initializer(&self, address: ExecutorAddr) {
         self.0.note("run_initializer");
         InProcess.run_initializer(address);

@@ -95,7 +95,7 @@ fn placed(planned: PlannedLink) -> Result<PlacedLink> {
 
 fn finish(placed: PlacedLink, pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>) -> Result<()> {
     let address = |name| ExecutorAddr::new(if name == "near" { BASE + 0x10_0000 } else { 1 << 40 });
-    let found = |name| FoundExternal { address: address(name), is_callable: true, thread_local: None };
+    let found = |name| FoundExternal { address: address(name), is_callable: true, ..FoundExternal::default() };
     let found: Vec<_> = placed.externals().map(|external| found(external.name)).collect();
     placed.finish_in_passes(&found, None, pass).map(drop)
 }
@@ -212,7 +212,7 @@ fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
     let memory = OfflineMemory::new(ExecutorAddr::new(BASE));
     let mut placed = planned(&object, |_| Ok(())).unwrap().allocate(&memory).unwrap();
     let address = crate::base::TlsIndex { module: 9, offset: 16 }.to_address();
-    let found = [FoundExternal { address, is_callable: false, thread_local: Some(None) }];
+    let found = [FoundExternal { address, thread_local: Some(None), ..FoundExternal::default() }];
     let get_address = || Some(ExecutorAddr::new(1 << 40));
     let allocated = placed.allocate_thunks(&found, &memory, get_address).unwrap().unwrap();
     let (mut thunks, plan) = (allocated.memory, allocated.plan);
