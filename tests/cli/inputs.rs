@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use assert_cmd::assert::Assert;
+use predicates::prelude::PredicateBooleanExt as _;
 use predicates::str::contains;
 use serde_json::Value;
 
@@ -225,6 +227,51 @@ fn a_member_is_found_by_the_name_of_its_default_version_where_the_archive_stands
             run(&directory, &order).code(9).stdout("f\n");
         }
     }
+}
+
+// Seen red: the C library's `strdup` called its own `malloc`, and the program's `free` got the block.
+#[test]
+fn an_allocator_of_the_program_is_refused_by_name() {
+    let directory = directory("allocator");
+    let allocator = "static char bytes[4096]; static int used; void abort(void);
+        void *malloc(unsigned long size) { void *block = bytes + used; used += (size + 15) / 16 * 16; return block; }
+        void free(void *block) { if (block && ((char *)block < bytes || (char *)block > bytes + 4096)) abort(); }";
+    let main = "char *strdup(const char *); void *malloc(unsigned long); void free(void *);
+        int main(void) { free(malloc(8)); free(strdup(\"text\")); return 5; }";
+    objects(&directory, &[], &[("allocator", allocator), ("main", main), ("plain", "int main(void) { return 4; }")]);
+    archive(&directory, "rc", "libmalloc.a", &["allocator.o"]);
+    run_fails(&directory, &["main.o", "libmalloc.a"]).stderr(contains("`malloc`").and(contains("C library")));
+    run(&directory, &["main.o"]).code(5);
+    // A member that is not linked, and a link that is not run, harm nobody.
+    run(&directory, &["plain.o", "libmalloc.a"]).code(4);
+    run(&directory, &["main.o", "libmalloc.a", "--no-exec", "--phony-externals"]).code(0);
+}
+
+/// `gcc -fsplit-stack` tells the linker to wrap `pthread_create`. Then threads get a stack that grows, of any size at first.
+#[test]
+fn code_with_split_stacks_runs_in_threads_if_thread_creation_is_wrapped_as_the_compiler_does() {
+    let directory = directory("split-stack");
+    let main = "
+        #include <pthread.h>
+        #include <stdio.h>
+        static long deep(long n) { volatile char room[4096]; room[0] = 1; return n ? deep(n - 1) + room[0] : 0; }
+        static void *run(void *n) { return (void *)deep((long)n); }
+        int main(void) {
+            pthread_attr_t small;
+            pthread_t threads[4];
+            long sum = 0;
+            pthread_attr_init(&small);
+            pthread_attr_setstacksize(&small, 65536);
+            for (long i = 0; i < 4; i++) if (pthread_create(&threads[i], &small, run, (void *)(1000 + i))) return 9;
+            for (int i = 0; i < 4; i++) { void *result; pthread_join(threads[i], &result); sum += (long)result; }
+            printf(\"%ld\\n\", sum);
+            return 3;
+        }";
+    objects(&directory, &["-fsplit-stack"], &[("main", main)]);
+    tool("gcc", &directory).args(["-fsplit-stack", "main.o", "-o", "native"]).unwrap();
+    let native = Command::new(directory.join("native")).output().expect("the native program");
+    assert_eq!((native.status.code(), native.stdout.as_slice()), (Some(3), &b"4006\n"[..]));
+    run(&directory, &["main.o", "--wrap", "pthread_create"]).code(3).stdout("4006\n");
 }
 
 #[test]

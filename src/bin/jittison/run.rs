@@ -71,6 +71,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     report.end_stage("add");
     if !args.no_exec {
         check_entry(&dylibs[0].0, &args.entry, &required[0])?;
+        dylibs.iter().try_for_each(|(dylib, _)| check_allocator(dylib))?;
     }
     let mut failures = Failures::default();
     for (dylib, objects) in &objects {
@@ -311,6 +312,20 @@ fn check_entry(dylib: &JitDylib, entry: &str, requirements: &Requirements) -> Re
     }
 }
 
+/// Refuses an allocator of the program. A native linker would make shared libraries call it too. Here they call the one of the C
+/// library, so a block of `strdup` would go to a `free` that does not know it.
+fn check_allocator(dylib: &JitDylib) -> Result<(), String> {
+    let is_exported =
+        |name: &&&str| dylib.symbol_flags(name).is_some_and(|flags| flags.contains(SymbolFlags::EXPORTED));
+    match ALLOCATOR.iter().find(is_exported) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "the files define `{name}`, and the shared libraries of this process go on calling that of the C library, so one would get \
+             blocks of the other; nothing was run; leave the allocator out"
+        )),
+    }
+}
+
 /// `argv`: the path of the first file, then the arguments of the user.
 fn arguments(args: &RunArgs) -> Result<Vec<CString>, String> {
     let name = args.files.first().map(|path| path.as_os_str());
@@ -324,6 +339,9 @@ fn create_file(path: &Path) -> Result<File, String> {
     let file = File::create(path).and_then(|mut file| file.flush().map(|()| file));
     file.map_err(|problem| format!("{}: {problem}", path.display()))
 }
+
+/// The functions of an allocator that take blocks of each other.
+const ALLOCATOR: [&str; 4] = ["malloc", "calloc", "realloc", "free"];
 
 /// The libraries that compilers link C and C++ programs with by default.
 pub const DEFAULT_LIBRARIES: [&str; 3] = ["libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"];
