@@ -180,7 +180,7 @@ fn the_error_names_the_cause_if_an_object_fails_that_others_refer_to() {
 #[test]
 fn a_member_that_cannot_be_linked_is_tried_once_however_many_members_need_it() {
     const COUNT: usize = 24;
-    let directory = directory("cascade");
+    let directory = directory();
     let call = |next: &[usize], number: usize| {
         let declared: String = next.iter().map(|next| format!("int m{next}(int);")).collect();
         let called: String = next.iter().map(|next| format!(" + m{next}(x)")).collect();
@@ -215,7 +215,7 @@ fn a_member_that_cannot_be_linked_is_tried_once_however_many_members_need_it() {
 // Seen red: the index has `f@@V2` only, and `f` was not found.
 #[test]
 fn a_member_is_found_by_the_name_of_its_default_version_where_the_archive_stands_and_before() {
-    let directory = directory("default-version");
+    let directory = directory();
     let versioned = "__asm__(\".symver own, f@@V2\"); int own(void) { return 9; }
         __attribute__((constructor)) static void say(void) { extern int puts(const char *); puts(\"f\"); }";
     let by_version = "__asm__(\".symver wanted, f@V2\"); int wanted(void); int main(void) { return wanted(); }";
@@ -232,7 +232,7 @@ fn a_member_is_found_by_the_name_of_its_default_version_where_the_archive_stands
 // Seen red: the C library's `strdup` called its own `malloc`, and the program's `free` got the block.
 #[test]
 fn an_allocator_of_the_program_is_refused_by_name() {
-    let directory = directory("allocator");
+    let directory = directory();
     let allocator = "static char bytes[4096]; static int used; void abort(void);
         void *malloc(unsigned long size) { void *block = bytes + used; used += (size + 15) / 16 * 16; return block; }
         void free(void *block) { if (block && ((char *)block < bytes || (char *)block > bytes + 4096)) abort(); }";
@@ -250,7 +250,7 @@ fn an_allocator_of_the_program_is_refused_by_name() {
 /// `gcc -fsplit-stack` tells the linker to wrap `pthread_create`. Then threads get a stack that grows, of any size at first.
 #[test]
 fn code_with_split_stacks_runs_in_threads_if_thread_creation_is_wrapped_as_the_compiler_does() {
-    let directory = directory("split-stack");
+    let directory = directory();
     let main = "
         #include <pthread.h>
         #include <stdio.h>
