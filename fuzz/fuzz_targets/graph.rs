@@ -237,10 +237,10 @@ fn made_up(name: &str) -> FoundExternal {
         2 => return FoundExternal::default(),
         _ => {
             let address = TlsIndex { module: 4, offset: 8 }.to_address();
-            return FoundExternal { address, is_callable: false, thread_local: Some(Some(-0x10_0000)) };
+            return FoundExternal { address, is_callable: false, thread_local: Some(Some(-0x10_0000)), block_align: 1 };
         }
     };
-    FoundExternal { address: ExecutorAddr::new(address), is_callable: true, thread_local: None }
+    FoundExternal { address: ExecutorAddr::new(address), is_callable: true, thread_local: None, block_align: 0 }
 }
 
 const KINDS: [EdgeKind; 31] = {

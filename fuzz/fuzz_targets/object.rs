@@ -95,6 +95,7 @@ fn made_up(name: &str, required: bool) -> FoundExternal {
         address: ExecutorAddr::new(address),
         is_callable: hash & 64 == 0,
         thread_local: None,
+        block_align: 0,
     };
     match hash % 8 {
         0 if !required => FoundExternal::default(),
@@ -105,6 +106,7 @@ fn made_up(name: &str, required: bool) -> FoundExternal {
             address: TlsIndex { module: OWN_MODULE + 1, offset: hash as u32 }.to_address(),
             is_callable: false,
             thread_local: Some((hash & 64 == 0).then_some(-0x10_0000)),
+            block_align: 1 << (hash % 16),
         },
         _ => function(BASE + (64 << 20) + hash % 4096),
     }
