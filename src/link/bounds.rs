@@ -82,7 +82,7 @@ pub(crate) fn define(graph: &mut LinkGraph) {
         }
         // The layout places each block directly after the one that names it here.
         for pair in blocks.windows(2) {
-            graph.blocks[pair[0].index()].followed_by = Some(pair[1]);
+            graph.place_after(pair[0], pair[1]);
         }
         for id in blocks {
             graph.blocks[id.index()].is_retained = true;

@@ -117,6 +117,10 @@ impl fmt::Debug for GivenContent {
 }
 
 impl SyntheticData {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.contents.is_empty() && self.names.is_empty() && self.given.is_empty()
+    }
+
     pub(crate) fn add_content(&mut self, content: RecycledVec<u8>) -> Content {
         self.contents.push(content);
         Content::Synthetic(self.contents.len() as u32 - 1)

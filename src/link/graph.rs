@@ -79,6 +79,8 @@ pub struct LinkGraph {
     pub(crate) own_symbol_count: u32,
     /// Prefixes of the names of all externals. Answers most searches for rare names without a walk.
     pub(crate) external_prefixes: PrefixFilter,
+    /// Whether the object has weak references: undefined symbols of weak binding.
+    pub(crate) has_weak_externals: bool,
     /// Every edge kind in `edges`.
     pub(crate) kinds: KindSet,
     /// What the edges use each symbol for.
@@ -97,6 +99,8 @@ pub struct LinkGraph {
     /// The parts of sections that are not in the memory of this link alone, but in an area. Empty once memory is
     /// allocated.
     pub(crate) placements: Vec<Placement>,
+    /// Whether some block has one that must come directly after it: [`Block::followed_by`].
+    pub(crate) has_followers: bool,
     /// Whether the object has parts or bounds in an area below 2 GiB, which only memory there reaches.
     pub(crate) is_near_low_area: bool,
 }
@@ -306,6 +310,7 @@ impl LinkGraph {
             first_global,
             own_symbol_count,
             external_prefixes,
+            has_weak_externals,
             kinds,
             use_recorder,
             descriptor_function,
@@ -314,6 +319,7 @@ impl LinkGraph {
             lines,
             description,
             placements,
+            has_followers,
             is_near_low_area,
         } = self;
         (*name, *bytes, *is_built) = (None, ObjectBuffer::default(), false);
@@ -324,12 +330,18 @@ impl LinkGraph {
         block_of.reset();
         use_recorder.reset();
         group_signatures.reset();
-        // Few objects use these; their buffers are freed.
-        (*special, *synthetic) = (SmallVec::new(), SyntheticData::default());
-        (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
+        // Few objects use the following; their buffers are freed.
+        *special = SmallVec::new();
+        if !synthetic.is_empty() {
+            *synthetic = SyntheticData::default();
+        }
+        if !(indirect.is_empty() && lost_commons.is_empty() && sized_externals.is_empty()) {
+            (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
+        }
         (*first_global, *own_symbol_count) = (0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *is_near_low_area) = (false, false);
+        (*has_named_sections, *has_weak_externals) = (false, false);
+        (*has_followers, *is_near_low_area) = (false, false);
         if !(requested_bounds.is_empty() && placements.is_empty()) {
             (*requested_bounds, *placements) = (Vec::new(), Vec::new());
         }
@@ -430,10 +442,13 @@ impl LinkGraph {
     }
 
     /// The external of this name, if the graph has one.
+    #[inline] // so that the filter's bit of a constant name is a constant
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
-        if !self.may_have_external(name) {
-            return None;
-        }
+        if self.may_have_external(name) { self.search_external(name) } else { None }
+    }
+
+    #[inline(never)] // few objects get here
+    fn search_external(&self, name: &str) -> Option<SymbolIndex> {
         let object: &[u8] = &self.bytes;
         self.externals().find(|index| match &self.symbols[index.index()].name {
             // A different length answers most comparisons.
@@ -459,8 +474,15 @@ impl LinkGraph {
 
     /// Whether an external of this name may exist. If this returns false, there is none. `name` may also be a prefix of
     /// four bytes or more.
+    #[inline]
     pub(crate) fn may_have_external(&self, name: &str) -> bool {
         self.external_prefixes.may_contain(name.as_bytes())
+    }
+
+    /// Whether an external with one of these names may exist. If this returns false, there is none.
+    #[inline]
+    pub(crate) fn may_have_any_external(&self, names: &PrefixFilter) -> bool {
+        self.external_prefixes.may_intersect(names)
     }
 
     /// All symbols without a definition in the graph. The link looks up those that some edge uses.

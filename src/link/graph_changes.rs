@@ -120,6 +120,12 @@ impl LinkGraph {
         added.collect()
     }
 
+    /// Makes a block come directly after another of the same segment.
+    pub(crate) fn place_after(&mut self, first: BlockId, second: BlockId) {
+        self.blocks[first.index()].followed_by = Some(second);
+        self.has_followers = true;
+    }
+
     /// Gives an external another name.
     pub(crate) fn rename_external(&mut self, symbol: SymbolIndex, name: &str) {
         self.external_prefixes.insert(name.as_bytes());

@@ -105,15 +105,15 @@ fn build_function(
         }
         if gap > 0 {
             let filler = graph.add_block(section, SegmentKind::Code, vec![frame.filler; gap as usize], 1, &[]);
-            graph.blocks[last.index()].followed_by = Some(filler);
+            graph.place_after(last, filler);
             last = filler;
         }
-        graph.blocks[last.index()].followed_by = Some(*id);
+        graph.place_after(last, *id);
         last = *id;
         size += gap + fragment_size;
     }
     let end = graph.add_block(section, SegmentKind::Code, frame.end.to_vec(), 1, &[]);
-    graph.blocks[last.index()].followed_by = Some(end);
+    graph.place_after(last, end);
     size += frame.end.len() as u64;
     if let Ok(size) = u32::try_from(size)
         && !has_unwind_table(graph, fragments)

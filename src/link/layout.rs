@@ -115,7 +115,7 @@ fn append_block(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> 
 /// The order in which blocks are placed: the object's order, except that a block with a predecessor
 /// (`Block::followed_by`) comes directly after it. `None` if no block has one.
 fn layout_order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
-    if graph.blocks.iter().all(|block| block.followed_by.is_none()) {
+    if !graph.has_followers {
         return None;
     }
     let ids = || graph.blocks().map(|(id, _)| id);

@@ -119,6 +119,7 @@ pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink, SealedLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
+pub(crate) use prefix_filter::PrefixFilter;
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
 pub(crate) use thread_local_thunks::ThreadLocalThunks;

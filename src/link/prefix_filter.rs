@@ -16,6 +16,7 @@ impl PrefixFilter {
     }
 
     /// Whether the set may contain the name.
+    #[inline]
     pub(crate) fn may_contain(&self, name: &[u8]) -> bool {
         let bit = PrefixFilter::bit(name);
         self.0[bit / 64] & 1 << (bit % 64) != 0
@@ -33,10 +34,12 @@ impl PrefixFilter {
     }
 
     /// Whether the two sets may have a name in common.
+    #[inline]
     pub(crate) fn may_intersect(&self, other: &PrefixFilter) -> bool {
         self.0.iter().zip(&other.0).fold(0, |both, (own, others)| both | own & others) != 0
     }
 
+    #[inline]
     const fn bit(name: &[u8]) -> usize {
         let first = match *name {
             [a, b, c, d, ..] => [a, b, c, d],

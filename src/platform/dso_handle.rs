@@ -12,18 +12,15 @@
 use crate::arch::HandlerTarget;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::host::{Executor, HandlerScope};
-use crate::link::{Definition, LinkGraph, SymbolIndex};
+use crate::link::{Definition, LinkGraph};
+use crate::platform::wanted_names::WantedNames;
 
 /// If an object refers to one of the names in [`WANTED`], defines these names in its graph, so that they lead to a new scope.
 /// Returns the scope. `None` if the object refers to none of them.
 pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) -> Option<Box<dyn HandlerScope>> {
-    let wanted = find_externals(graph, WANTED);
     let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit, rest @ ..] =
-        wanted;
+        WANTED.find(graph)?;
     let [register_atfork, cxa_at_quick_exit] = rest;
-    if wanted.iter().all(Option::is_none) {
-        return None;
-    }
     let (scope, functions) = (executor.open_exit_scope(), executor.handler_functions());
     let word = scope.number().to_le_bytes().to_vec();
     let block = graph.add_block(".data.__dso_handle", SegmentKind::Data, word, 8, &[]);
@@ -77,7 +74,7 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
 }
 
 /// The names that need a scope.
-const WANTED: [&str; 10] = [
+static WANTED: WantedNames<10> = WantedNames::new([
     "__dso_handle",
     "__cxa_atexit",
     "atexit",
@@ -88,24 +85,4 @@ const WANTED: [&str; 10] = [
     "at_quick_exit",
     "__register_atfork",
     "__cxa_at_quick_exit",
-];
-
-/// Finds the externals with these names in one pass.
-pub(super) fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
-    let mut found = [None; N];
-    if !names.iter().any(|name| graph.may_have_external(name)) {
-        return found;
-    }
-    for (index, name) in graph.named_externals() {
-        if let Some(at) = names.iter().position(|wanted| is_named(name, wanted.as_bytes())) {
-            found[at].get_or_insert(index);
-        }
-    }
-    found
-}
-
-/// Whether a name is `wanted`, or a version of it (`wanted@VERSION`). Every version of these functions registers handlers.
-#[inline]
-fn is_named(name: &[u8], wanted: &[u8]) -> bool {
-    matches!(name.get(wanted.len()), None | Some(b'@')) && name.starts_with(wanted)
-}
+]);

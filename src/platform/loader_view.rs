@@ -33,7 +33,7 @@ use crate::host::{Executor, LoaderView, SymbolSearch, ViewScope, ViewedAddress, 
 use crate::layer::{LinkOrigin, ObjectLinkingLayer};
 use crate::link::{BlockId, FoundExternal, LinkGraph, PlacedLink};
 use crate::memory::Tenant;
-use crate::platform::dso_handle::find_externals;
+use crate::platform::wanted_names::WantedNames;
 use crate::session::{
     JitDylib, LookupResult, Pin, SymbolFlags, SymbolRef, SymbolWatch, TrackerWatch, Visibility, Watched,
 };
@@ -92,10 +92,7 @@ impl ObjectLoader {
         origin: &LinkOrigin<'_>,
         services: &Arc<LoaderServices>,
     ) -> Option<ObjectLoader> {
-        let wanted = find_externals(graph, WANTED);
-        if wanted.iter().all(Option::is_none) {
-            return None;
-        }
+        let wanted = WANTED.find(graph)?;
         let view = ObjectView {
             dylib: origin.dylib(),
             tracker: origin.tracker(),
@@ -109,7 +106,8 @@ impl ObjectLoader {
         let word = graph.add_local("", word, 0);
         let mut functions = Vec::new();
         for function in services.executor.loader_functions() {
-            let is_wanted = WANTED.iter().zip(&wanted).any(|(name, found)| *name == function.name && found.is_some());
+            let is_wanted =
+                WANTED.names.iter().zip(&wanted).any(|(name, found)| *name == function.name && found.is_some());
             let Some(native) = function.native.filter(|_| is_wanted) else { continue };
             let target = graph.add_local_absolute(function.name, function.address);
             // The templates add a second, third or fourth argument.
@@ -140,7 +138,7 @@ impl ObjectLoader {
 }
 
 /// The functions that answer for the library that calls them.
-const WANTED: [&str; 3] = ["dlsym", "dlvsym", "dladdr"];
+static WANTED: WantedNames<3> = WantedNames::new(["dlsym", "dlvsym", "dladdr"]);
 
 /// What one object sees.
 struct ObjectView {

@@ -13,6 +13,7 @@
 //! | `dependency_order.rs` | the order in which dylibs are initialised |
 //! | `dso_handle.rs` | a `__dso_handle` for each object, so that its exit handlers are its own |
 //! | `loader_view.rs` | what each object finds by `dlsym` and `dladdr` |
+//! | `wanted_names.rs` | the externals of an object that these two services define |
 //! | `stubs.rs`, `lazy.rs` | functions whose target can change; functions that are linked at their first call |
 //! | `process_symbols.rs`, `program_symbols.rs`, `static_libraries.rs` | generators of definitions |
 //! | `debugger.rs`, `profiler.rs`, `jit_dump.rs`, `tracing_observer.rs` | gdb and lldb, perf, the `tracing` crate |
@@ -41,6 +42,7 @@ mod static_libraries;
 mod stubs;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
+mod wanted_names;
 
 pub use debugger::Debugger;
 pub(crate) use dependency_order::dependencies_first;

@@ -208,6 +208,19 @@ fn weak_and_absolute_symbols_and_comdat_groups_mean_what_they_mean_in_objects() 
 }
 
 #[test]
+fn a_weak_reference_of_a_graph_to_a_linker_defined_name_is_a_missing_symbol() {
+    let jit = new_jit();
+    let mut graph = GraphBuilder::new("end");
+    let end = graph.add_weak_external("_end");
+    let block = graph.add_block(NewBlock::data(vec![0; 8]));
+    graph.add_symbol(NewSymbol::new("pointer", block, 0));
+    graph.set_edges(block, &[edge(0, EdgeKind::Pointer64, end, 0)]);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.link_graph(&tracker, graph.finish().unwrap()).unwrap_err();
+    assert_says(&error, &["symbols not found: `_end`", "a native linker defines"]);
+}
+
+#[test]
 fn a_block_that_no_visible_symbol_leads_to_takes_no_memory_unless_it_is_retained() {
     let usage = |is_retained: bool| {
         let jit = new_jit();

@@ -50,6 +50,15 @@ fn linker_defined_names_are_missing_symbols_even_if_weak_unless_defined() {
     }
 }
 
+/// Names beyond ASCII are read by another path.
+#[test]
+fn weak_linker_defined_names_are_missing_symbols_beside_names_beyond_ascii() {
+    let source = format!(".text\n.globl gr\u{f6}\u{df}e\ngr\u{f6}\u{df}e: .weak _end\nmovabs $_end, %rax; ret{STACK}");
+    let Some(object) = asm(&source) else { return };
+    let error = refused(&object, "gr\u{f6}\u{df}e");
+    assert_says(&error, &["symbols not found: `_end`", "bad.o", "a native linker defines"]);
+}
+
 // Seen red: a weak reference was null, and a strong one was not said to be the linker's.
 #[test]
 fn addresses_and_sizes_of_sections_that_gnu_ld_defines_are_refused_by_name() {

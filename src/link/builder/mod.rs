@@ -309,6 +309,7 @@ impl GraphBuilder {
 
     fn push_external(&mut self, name: &str, binding: Binding, is_hidden: bool) -> SymbolIndex {
         self.read.graph_mut().external_prefixes.insert(name.as_bytes());
+        self.read.graph_mut().has_weak_externals |= binding == Binding::Weak;
         self.push_symbol(name, Definition::External, 0, binding, is_hidden)
     }
 

@@ -350,9 +350,9 @@ impl<'data> Reader<'_, 'data> {
         loop {
             // The first symbol is the null symbol, whatever its fields say. Only the general path knows that.
             if rest.len() < symbols.len() {
-                let LinkGraph { symbols, blocks, external_prefixes, .. } = &mut *self.graph;
+                let LinkGraph { symbols, blocks, external_prefixes, has_weak_externals, .. } = &mut *self.graph;
                 let tables = SymbolTables { bytes: object.bytes, names: &names, block_of: &self.block_of, blocks };
-                rest = plain_symbols(rest, &tables, symbols, external_prefixes);
+                rest = plain_symbols(rest, &tables, symbols, external_prefixes, has_weak_externals);
             }
             let Some((symbol, after)) = rest.split_first() else { break };
             let symbol = self.symbol(symbols.len() - rest.len(), symbol)?;
@@ -408,6 +408,7 @@ impl<'data> Reader<'_, 'data> {
         let name = self.object.symbol_name(symbol)?;
         if symbol.st_shndx(LE).0 == shn::UNDEF {
             self.graph.external_prefixes.insert(name.as_bytes());
+            self.graph.has_weak_externals |= binding == Binding::Weak;
         }
         Ok(self.text(name))
     }
@@ -503,12 +504,15 @@ fn plain_symbols<'a>(
     tables: &SymbolTables<'_>,
     read: &mut Vec<GraphSymbol>,
     external_prefixes: &mut PrefixFilter,
+    has_weak_externals: &mut bool,
 ) -> &'a [ElfSymbol] {
     let SymbolTables { bytes, names, block_of, blocks } = *tables;
     while let Some((symbol, rest)) = symbols.split_first() {
         if let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) {
             read.push(symbol);
-        } else if !plain_external(symbol, names, bytes, external_prefixes, read) && !plain_file(symbol, names, read) {
+        } else if plain_external(symbol, names, bytes, external_prefixes, read) {
+            *has_weak_externals |= binding(symbol) == Binding::Weak;
+        } else if !plain_file(symbol, names, read) {
             break;
         }
         symbols = rest;
