@@ -631,17 +631,14 @@ fn known_size(found: &LookupResult) -> Option<u64> {
 }
 
 fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
-    let set = [
-        (symbol.is_weak, SymbolFlags::WEAK),
-        (symbol.is_common, SymbolFlags::COMMON),
-        (symbol.is_comdat, SymbolFlags::COMDAT),
-        (!symbol.has_address, SymbolFlags::SIDE_EFFECTS_ONLY),
-        (symbol.is_exported, SymbolFlags::EXPORTED),
-        (symbol.is_callable, SymbolFlags::CALLABLE),
-        (symbol.is_absolute, SymbolFlags::ABSOLUTE),
-        (symbol.is_thread_local, SymbolFlags::THREAD_LOCAL),
-    ];
-    set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag)
+    SymbolFlags::WEAK.only_if(symbol.is_weak)
+        | SymbolFlags::COMMON.only_if(symbol.is_common)
+        | SymbolFlags::COMDAT.only_if(symbol.is_comdat)
+        | SymbolFlags::SIDE_EFFECTS_ONLY.only_if(!symbol.has_address)
+        | SymbolFlags::EXPORTED.only_if(symbol.is_exported)
+        | SymbolFlags::CALLABLE.only_if(symbol.is_callable)
+        | SymbolFlags::ABSOLUTE.only_if(symbol.is_absolute)
+        | SymbolFlags::THREAD_LOCAL.only_if(symbol.is_thread_local)
 }
 
 /// The memory group of a dylib: its code is placed together. Plus one, because zero means no group.

@@ -37,13 +37,18 @@ use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, seeded_bug};
 
 /// The address of a symbol, or the error that its unit does not define it.
-#[inline]
+#[inline(always)] // into a loop over the symbols of an object
 fn require_address(unit: &str, claimed: &ClaimedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
-    let not_defined = || {
-        let (unit, symbol) = (unit.to_string(), claimed.name.to_string());
-        ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }
-    };
-    address.ok_or_else(|| not_defined().into())
+    match address {
+        Some(address) => Ok(address),
+        None => Err(not_defined(unit, &claimed.name)),
+    }
+}
+
+#[cold]
+fn not_defined(unit: &str, symbol: &Name) -> Error {
+    let (unit, symbol) = (unit.to_string(), symbol.to_string());
+    ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }.into()
 }
 
 impl MaterializationResponsibility {

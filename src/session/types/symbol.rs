@@ -51,6 +51,12 @@ impl SymbolFlags {
         self.without(SymbolFlags::ABSOLUTE)
     }
 
+    /// These flags if `is_set`, no flag otherwise.
+    #[inline]
+    pub(crate) const fn only_if(self, is_set: bool) -> SymbolFlags {
+        SymbolFlags(self.0 * is_set as u8)
+    }
+
     /// These flags without those of `other`.
     pub(crate) const fn without(self, other: SymbolFlags) -> SymbolFlags {
         SymbolFlags(self.0 & !other.0)

@@ -174,7 +174,6 @@ fn new_symbol<E: TableTypes>(
 ) -> Symbol {
     let NameRef { start, end, .. } = name.borrowed();
     let short = u32::try_from(size).unwrap_or(LARGE);
-    let large = || SlotNumber::of(extras.insert(Extra { size, ..Extra::default() }));
     Symbol {
         name_source,
         start,
@@ -185,12 +184,18 @@ fn new_symbol<E: TableTypes>(
         next: None,
         size: short,
         value: [0; 2],
-        extra: (short == LARGE).then(large),
+        extra: if short == LARGE { Some(large_size(extras, size)) } else { None },
         flags,
         state: SymbolState::NeverSearched,
         has_dependants: false,
         index_state: IndexState::NotLookedUp,
     }
+}
+
+/// The entry for a size that does not fit into the symbol.
+#[cold]
+fn large_size<E: TableTypes>(extras: &mut PagedArena<ExtraId, Extra<E>>, size: u64) -> SlotNumber<ExtraId> {
+    SlotNumber::of(extras.insert(Extra { size, ..Extra::default() }))
 }
 
 /// Puts an entry at the head of its owner's list (S1).
