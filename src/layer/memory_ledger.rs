@@ -96,15 +96,16 @@ impl<R: HasMemory> MemoryLedger<R> {
         hints.set_memory(resource.memory());
         self.shard(key.dylib).with_mut(|shard| {
             // Not `entry`: that reserves space for an insertion, which is rarely needed.
-            if !shard.dylibs.contains_key(&key.dylib) {
-                shard.add_dylib(key.dylib, dylib.inner().name.clone());
-            }
-            let Some(dylib_usage) = shard.dylibs.get_mut(&key.dylib) else { return };
+            let dylib_usage = match shard.dylibs.get_mut(&key.dylib) {
+                Some(dylib_usage) => dylib_usage,
+                None => shard.add_dylib(key.dylib, dylib.inner().name.clone()),
+            };
             dylib_usage.usage += usage;
-            shard.key_count += dylib_usage.insert(key, OneOrMany::One(resource));
+            let added_keys = dylib_usage.insert(key, OneOrMany::One(resource));
             if let Some(owned) = dylib_usage.by_tracker.get(key.tracker) {
                 hints.set_record(owned);
             }
+            shard.key_count += added_keys;
         });
     }
 
@@ -187,9 +188,9 @@ impl<R: HasMemory> DylibUsage<R> {
 
 impl<R: HasMemory> Shard<R> {
     #[cold]
-    fn add_dylib(&mut self, dylib: DylibId, name: Arc<str>) {
+    fn add_dylib(&mut self, dylib: DylibId, name: Arc<str>) -> &mut DylibUsage<R> {
         let (usage, by_tracker) = (MemoryUsage::default(), mem::take(&mut self.spare));
-        self.dylibs.insert(dylib, DylibUsage { usage, name, by_tracker });
+        self.dylibs.entry(dylib).or_insert(DylibUsage { usage, name, by_tracker })
     }
 
     fn take(&mut self, key: ResourceKey) -> Option<OneOrMany<R>> {

@@ -127,10 +127,9 @@ impl<T: Pinned> PinGraph<T> {
         Ok(())
     }
 
-    /// `core` was reclaimed. Drops the pins that it holds.
-    pub(crate) fn release(&self, core: &T) -> Released<T> {
-        let mut released = Released::default();
-        self.in_pieces(PinTable::<T>::index_of(core.dylib_serial()), |table| table.release(core, &mut released));
+    /// `core` was reclaimed. Drops the pins that it holds, and adds the trackers that lost a pin to `released`.
+    pub(crate) fn release(&self, core: &T, released: &mut Released<T>) {
+        self.in_pieces(PinTable::<T>::index_of(core.dylib_serial()), |table| table.release(core, released));
         // It still has dependants if it is in a cycle or was reclaimed by force.
         if core.state().has_dependants() {
             core.state().remote_tables().for_each(|table| self.in_pieces(table, |table| table.remove_remote(core)));
@@ -142,7 +141,6 @@ impl<T: Pinned> PinGraph<T> {
             }
             witnesses.unlock_fair();
         }
-        released
     }
 
     /// The caller has claimed these trackers, and is about to ask about others that it reclaims together with them.

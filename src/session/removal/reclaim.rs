@@ -42,6 +42,7 @@ use crate::session::core::resource_tracker::{Pin, TrackerCore};
 use crate::session::pins::dependants::newest_first;
 use crate::session::pins::guards;
 use crate::session::pins::guards::{ActiveGuard, Deferred};
+use crate::session::pins::pin_table::Released;
 use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{AfterUnpin, OnReclaimed, RetireOutcome};
 use crate::session::types::failed_transfers::FailedTransferKey;
@@ -379,14 +380,12 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], report
     let held_by = |core: &Arc<TrackerCore>| held_bytes(&managers, core);
     let held = session.observers.is_active().then(|| batch.iter().map(held_by).collect::<Box<[u64]>>());
     let failures = remove_resources(&managers, batch);
-    let (mut freed, mut undecided) = (Vec::new(), Vec::new());
+    let mut released = Released::default();
     for (number, core) in batch.iter().enumerate() {
         let record = core.dylib().state.lock().remove_tracker(core);
         drop(record);
         if core.state.was_in_graph() {
-            let released = session.pins.release(core);
-            freed.extend(released.freed);
-            undecided.extend(released.undecided);
+            session.pins.release(core, &mut released);
         }
         let failed = || failures.iter().filter(|(key, _)| *key == core.key()).map(|(_, error)| error.clone());
         let pending = core.state.finish_reclaim(failed().collect());
@@ -400,8 +399,11 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], report
             callbacks.into_iter().for_each(|callback| run_callback(session, core, callback));
         }
     }
-    let more = claim(session, undecided, &freed);
-    freed.extend(more);
+    let Released { mut freed, undecided } = released;
+    if !undecided.is_empty() {
+        let more = claim(session, undecided, &freed);
+        freed.extend(more);
+    }
     freed
 }
 
