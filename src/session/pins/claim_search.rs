@@ -13,6 +13,7 @@
 //! | what changes | why the answer stays true |
 //! |---|---|
 //! | a visited tracker gets a dependant | it cannot: it is not live |
+//! | a transfer moves an edge to a visited tracker | both trackers are live, so the edge leads from a holder; the search reads the edges again, so that it is not missed |
 //! | an edge to a visited tracker is removed | it can only free more; the removal asks again |
 //! | a visited tracker is reclaimed for its last pin | it is not: while a search has visited a tracker, only the search claims it |
 //! | a visited tracker gets a handle pin | the pin takes the forest's lock and is noted in the search; the tracker is a holder |
@@ -205,20 +206,14 @@ impl<'a, T: Pinned> ClaimSearch<'a, T> {
     /// Visits everything that leads to `start`.
     fn explore(&mut self, start: &Arc<T>) -> Result<(), Stop<T>> {
         self.visit(start, 0)?;
-        let mut next = 0;
+        let (graph, mut next) = (self.graph, 0);
         while let Some(Visited { core, .. }) = self.visited.get(next) {
             let core = core.clone();
-            for table in self.graph.tables_of_dependants(&core) {
-                let mut last = None;
-                loop {
-                    let piece = self.graph.table(table).dependants_after(&core, last);
-                    let Some((node, _)) = piece.last() else { break };
-                    last = Some(*node);
-                    piece.iter().try_for_each(|(_, dependant)| self.consider(dependant, next))?;
-                    if piece.len() < PIECE {
-                        break;
-                    }
-                }
+            for table in graph.tables_of_dependants(&core) {
+                // A tracker that comes twice is known the second time.
+                graph.read_dependants(table, &core, |piece, _| {
+                    piece.iter().try_for_each(|(_, dependant)| self.consider(dependant, next))
+                })?;
             }
             next += 1;
         }

@@ -19,7 +19,7 @@
 
 use smallvec::SmallVec;
 
-use crate::session::pins::pin_table::{PIECE, PinTable, Released, TABLES};
+use crate::session::pins::pin_table::{Neighbours, PIECE, PinTable, Released, TABLES};
 use crate::session::pins::pinned::{Defunct, Pinned};
 use crate::session::pins::witnesses::Witnesses;
 use crate::session::types::symbol::SymbolId;
@@ -197,16 +197,39 @@ impl<T: Pinned> PinGraph<T> {
     pub(crate) fn dependents(&self, core: &T) -> Vec<Arc<T>> {
         let mut all = Vec::new();
         for table in self.tables_of_dependants(core) {
-            let mut last = None;
-            self.in_pieces(table, |table| {
-                let piece = table.dependants_after(core, last);
-                last = piece.last().map(|(node, _)| *node);
-                let is_last = piece.len() < PIECE;
-                all.extend(piece.into_iter().map(|(_, core)| core.current()));
-                is_last
+            let before = all.len();
+            let _: Result<(), ()> = self.read_dependants(table, core, |piece, begins_again| {
+                all.truncate(if begins_again { before } else { all.len() });
+                all.extend(piece.iter().map(|(_, core)| core.current()));
+                Ok(())
             });
         }
         all
+    }
+
+    /// Calls `visit` with pieces of the trackers of a table that pin `core`. Other threads get the lock in between. Begins again if a
+    /// transfer has moved edges meanwhile, so that none is missed, and then passes true with the first piece.
+    pub(super) fn read_dependants<E>(
+        &self,
+        table: usize,
+        core: &T,
+        mut visit: impl FnMut(&Neighbours<T>, bool) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut last, mut moves) = (None, None);
+        loop {
+            let table = self.table(table);
+            let begins_again = *moves.get_or_insert(table.moves) != table.moves;
+            if begins_again {
+                (last, moves) = (None, Some(table.moves));
+            }
+            let piece = table.dependants_after(core, last);
+            table.unlock_fair();
+            last = piece.last().map(|(node, _)| *node);
+            visit(&piece, begins_again)?;
+            if piece.len() < PIECE {
+                return Ok(());
+            }
+        }
     }
 
     /// The first trackers that pin `core`, up to `count`, and whether these are all.
@@ -246,6 +269,8 @@ pub(crate) fn newest_first<T: Pinned>(batch: &mut [Arc<T>]) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::base::sized;
+    use crate::session::pins::pin_table::PIECE;
+    use crate::session::pins::pinned::Pinned;
     use crate::session::{ExecutionSession, Pin, ResourceTracker};
     use crate::sync::Ordering;
 
@@ -403,5 +428,32 @@ mod tests {
                 steps
             });
         }
+    }
+
+    #[test]
+    fn no_dependant_is_missed_if_a_transfer_moves_its_edge_while_they_are_read() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let trackers: Vec<_> = (0..2 * PIECE + 2).map(|_| dylib.create_tracker().unwrap()).collect();
+        let pin = |tracker: &ResourceTracker| Pin::new(tracker.core().clone()).unwrap();
+        let (base, others) = trackers.split_first().unwrap();
+        let (destination, others) = others.split_first().unwrap();
+        // The destination has the lowest node.
+        assert!(pin(destination).depend_on(&pin(&others[0])));
+        for other in others {
+            assert!(pin(other).depend_on(&pin(base)));
+        }
+        let (core, graph) = (base.core(), &session.inner().pins);
+        let (table, mut keys, mut is_first) = (graph.tables_of_dependants(&**core)[0], Vec::new(), true);
+        let read: Result<(), ()> = graph.read_dependants(table, core, |piece, begins_again| {
+            if std::mem::replace(&mut is_first, false) {
+                others.last().unwrap().transfer_to(destination).unwrap();
+            }
+            keys.truncate(if begins_again { 0 } else { keys.len() });
+            keys.extend(piece.iter().map(|(_, core)| core.current().key()));
+            Ok(())
+        });
+        assert!(read.is_ok() && keys.contains(&destination.key()));
+        assert_eq!(keys.len(), others.len());
     }
 }

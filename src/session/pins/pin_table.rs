@@ -41,6 +41,8 @@ pub(crate) struct PinTable<T> {
     remotes: FxHashMap<ResourceKey, RemoteNode>,
     /// Ready definitions of other tables, with the remote nodes of their owners.
     definition_cache: FxHashMap<DefinitionId, PinNode>,
+    /// The number of transfers that have moved edges. An edge that moves may come before the place that a reader has reached.
+    pub(super) moves: u64,
 }
 
 /// Stands for a tracker of another table.
@@ -84,6 +86,7 @@ impl<T: Pinned> PinTable<T> {
             nodes: PinNodes::new(),
             remotes: FxHashMap::default(),
             definition_cache: FxHashMap::default(),
+            moves: 0,
         }
     }
 
@@ -192,6 +195,7 @@ impl<T: Pinned> PinTable<T> {
     /// the two.
     pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>) {
         let Some(old) = source.state().take_node() else { return };
+        self.moves += 1;
         // Inserted before `old` is removed, so that it does not get the same number.
         let new = destination.state().node_if_live(|| self.insert_node(destination));
         let Some(moved) = self.nodes.remove(old) else { return };
