@@ -49,6 +49,7 @@
 //! keys.
 
 mod archive;
+mod block;
 mod block_lines;
 mod bounds;
 mod buffer;
@@ -67,6 +68,8 @@ mod functions;
 mod graph;
 mod graph_changes;
 mod graph_description;
+mod graph_names;
+mod graph_symbol;
 mod indirect;
 mod init_fragments;
 mod initializers;
