@@ -30,10 +30,12 @@ pub enum LinkFault {
     /// - *Remedy*: compile it again. If `readelf -a` accepts the object, please report it.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// A graph that a generator built is not valid. Nothing was linked.
+    /// A graph that a generator built, or a change that a plugin asked for, is not valid. Nothing was linked or changed.
     ///
-    /// - *Cause*: the generator named a block or a symbol of another graph, or a place outside of a block.
-    /// - *Remedy*: correct what the generator passes to `GraphBuilder`; the fields say where it is.
+    /// - *Cause*: the generator or the plugin named a block or a symbol of another graph, or a place outside of a block; or
+    ///   the plugin asked for a change that the block or the symbol does not allow.
+    /// - *Remedy*: correct what the generator passes to `GraphBuilder`, or the plugin to `LinkGraph`; the fields say where it
+    ///   is.
     #[error(
         "invalid graph: {problem} (block `{block}`, offset {offset:#x}{})",
         if edge.is_empty() { String::new() } else { format!(", edge {edge}") }
@@ -46,6 +48,30 @@ pub enum LinkFault {
         /// The relocation of the edge, by its psABI name, and its symbol. Empty if no edge is concerned.
         edge: String,
         /// What is wrong.
+        problem: String,
+    },
+    /// A plugin broke the graph of an object. Nothing was linked.
+    ///
+    /// - *Cause*: after the plugin's hook, the graph could not be linked as the object promises. `problem` says why.
+    /// - *Remedy*: correct the plugin, or remove it from the layer; the fields say where it is.
+    #[error(
+        "plugin `{plugin}` broke the graph in its hook `{hook}`: {problem} (block `{}`, offset {offset:#x}{}); nothing was \
+         linked; correct the plugin, or remove it from the layer",
+        short(block),
+        if edge.is_empty() { String::new() } else { format!(", edge {edge}") }
+    )]
+    BrokenByPlugin {
+        /// The plugin, by [`LinkPlugin::name`](crate::layer::LinkPlugin::name).
+        plugin: String,
+        /// The method of [`LinkHooks`](crate::layer::LinkHooks) that has just returned.
+        hook: &'static str,
+        /// The section of the block. Empty if no block is concerned.
+        block: String,
+        /// Offset in the block, in bytes.
+        offset: u64,
+        /// The relocation of the edge, by its psABI name, and its symbol. Empty if no edge is concerned.
+        edge: String,
+        /// What is wrong. It names the symbol, if one is concerned.
         problem: String,
     },
     /// The object uses something that jittison does not support.

@@ -15,8 +15,10 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, impl_recycle};
+use crate::base::{ArcShard, Name, RecycledVec, ShardedArc, impl_recycle};
 use crate::error::{Error, Result};
+use crate::layer::added_definitions::claim_added;
+use crate::layer::claim_map::{ClaimMap, ObjectSymbol, SectionClaim, SymbolNumbers};
 use crate::layer::external_lookup::{self, WantedExternal, WantedExternals};
 use crate::layer::found_externals::found_externals;
 use crate::layer::group_members::GroupMembers;
@@ -26,9 +28,7 @@ use crate::layer::link_report::LinkReport;
 use crate::layer::plugin::LinkOrigin;
 use crate::layer::section_bounds::AddedObject;
 use crate::layer::section_claimant::{LinkingObject, PartDependency, SectionLink};
-use crate::layer::section_table::Registration;
 use crate::layer::section_use::UnlinkedInput;
-use crate::layer::symbol_set::SymbolSet;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
@@ -66,43 +66,6 @@ enum Input {
     },
     /// The graph of a generator.
     Graph(ReadLink),
-}
-
-/// Maps the symbols that an object claims to its own symbol table. Used after the names have moved to the dylib's table.
-struct ClaimMap {
-    numbers: SymbolNumbers,
-    /// Number of symbols that the object claims.
-    count: usize,
-    /// Whether the object claims all its definitions.
-    is_complete: bool,
-    /// Sequence number of the object in its dylib.
-    sequence: u64,
-    /// In a box, because few objects have sections whose bounds may be requested.
-    sections: Option<Box<SectionClaim>>,
-}
-
-/// The claim of an object with sections whose bounds may be requested.
-struct SectionClaim {
-    /// The symbol that stands for these sections.
-    anchor: Name,
-    /// The registration of an object that is added.
-    registration: Option<Box<Registration>>,
-}
-
-/// How the number of a claimed symbol leads to the object's symbol table.
-enum SymbolNumbers {
-    /// The number is the index in the object's symbol table.
-    InSymbolTable,
-    /// The number is a position in this list. The list has no entry for the symbol that stands for initialisers.
-    Listed(RecycledVec<ObjectSymbol>),
-}
-
-/// A symbol in the object's symbol table.
-#[derive(Clone, Copy)]
-struct ObjectSymbol {
-    /// Size in bytes.
-    size: u64,
-    index: SymbolIndex,
 }
 
 impl MaterializationUnit for ObjectUnit {
@@ -362,9 +325,6 @@ fn anchor_symbol(dylib: &JitDylib, object: &str, sequence: u64, is_needed: bool)
     is_needed.then(|| (name(), SymbolFlags::NONE))
 }
 
-/// The address of every anchor. Nothing is there, and nothing reads it.
-const ANCHOR_ADDRESS: ExecutorAddr = ExecutorAddr::new(1);
-
 impl ClaimMap {
     /// Plans the link, allocates memory, and computes the addresses of all claimed symbols.
     fn place(
@@ -390,45 +350,23 @@ impl ClaimMap {
                     let object = LinkingObject { responsibility, anchor, memory, group };
                     section_link = layer.section_bounds.link(graph, &object, registration.take())?;
                 }
-                hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
-                claim_added(graph, responsibility)
+                let promises = || self.promises(responsibility.symbols());
+                hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph, &promises)?;
+                if graph.has_changes() { claim_added(graph, responsibility) } else { Ok(()) }
             }
-            PlanStage::Pruned => hooks.pruned(graph),
+            PlanStage::Pruned => hooks.pruned(graph, &|| self.promises(responsibility.symbols())),
         })?;
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed, &*layer.executor)?;
-        hooks.placed(&placed)?;
-        responsibility.locate(|symbol| {
-            // A definition that a plugin added has no number. It is found by its name.
-            let added = || match anchor == Some(&symbol.name) {
-                true => Some(ANCHOR_ADDRESS),
-                false => {
-                    placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address)
-                }
-            };
-            self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
-        })?;
+        hooks.placed(&mut placed)?;
+        match placed.graph().has_changes() {
+            false => responsibility.locate(|symbol| match self.index_of(symbol) {
+                Some(index) => placed.definition_address(index),
+                None => self.anchor_address(symbol),
+            })?,
+            true => responsibility.locate(|symbol| self.address_in_changed(&placed, symbol))?,
+        }
         Ok(PendingLink { sequence, placed, is_unpublished: true, thread_locals, section_link, hooks, report })
-    }
-
-    /// The claimed symbols, by their indices in the object's symbol table. `None` if all definitions are claimed.
-    fn claimed_set(&self, symbols: &[ClaimedSymbol]) -> Option<SymbolSet> {
-        if self.is_complete && symbols.len() == self.count {
-            return None;
-        }
-        let indices = || symbols.iter().filter_map(|claimed| self.index_of(claimed));
-        let mut set = SymbolSet::up_to(indices().max());
-        set.insert_all(indices());
-        Some(set)
-    }
-
-    /// The index of a claimed symbol in the object's symbol table. `None` for a symbol that the object does not define.
-    fn index_of(&self, claimed: &ClaimedSymbol) -> Option<SymbolIndex> {
-        let number = claimed.number?;
-        match &self.numbers {
-            SymbolNumbers::InSymbolTable => Some(SymbolIndex(number)),
-            SymbolNumbers::Listed(list) => list.get(number as usize).map(|symbol| symbol.index),
-        }
     }
 }
 
@@ -452,23 +390,6 @@ struct PendingLink {
     hooks: Hooks,
     /// `None` without observers.
     report: Option<Box<LinkReport>>,
-}
-
-/// Claims the weak definitions that plugins added. A name that is already defined elsewhere becomes an external.
-fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationResponsibility) -> Result<()> {
-    let added = graph.added_weak();
-    if added.is_empty() {
-        return Ok(());
-    }
-    let weak = SymbolFlags::EXPORTED | SymbolFlags::WEAK;
-    let flags = |is_code| if is_code { weak | SymbolFlags::CALLABLE } else { weak };
-    let claims: Vec<_> =
-        added.iter().map(|(symbol, is_code)| (Name::new(graph.symbol_name(*symbol)), flags(*is_code))).collect();
-    let claimed = responsibility.define_materializing(&claims)?;
-    for ((symbol, _), _) in added.into_iter().zip(claimed).filter(|(_, is_claimed)| !is_claimed) {
-        graph.make_external(symbol);
-    }
-    Ok(())
 }
 
 impl PendingLink {
@@ -620,7 +541,7 @@ impl LookedUpNames {
     }
 }
 
-impl_recycle!(FoundExternal, ObjectSymbol, (Name, SymbolFlags));
+impl_recycle!(FoundExternal, (Name, SymbolFlags));
 
 /// The size of what a lookup found. A weak external that nothing defines has none, so it is zero, as with native linkers.
 fn known_size(found: &LookupResult) -> Option<u64> {

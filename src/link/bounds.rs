@@ -75,10 +75,10 @@ pub(crate) fn define(graph: &mut LinkGraph) {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { continue };
         let end = graph.blocks[last.index()].size;
         for symbol in start {
-            graph.define(*symbol, Definition::Block(*first, 0));
+            graph.set_definition(*symbol, Definition::Block(*first, 0));
         }
         for symbol in stop {
-            graph.define(*symbol, Definition::Block(*last, end));
+            graph.set_definition(*symbol, Definition::Block(*last, end));
         }
         // The layout places each block directly after the one that names it here.
         for pair in blocks.windows(2) {
@@ -174,7 +174,7 @@ pub(crate) fn bind(graph: &mut LinkGraph, number: usize, start: ExecutorAddr, st
         bounds.is_bound = true;
         for (symbols, address) in [(&bounds.start, start), (&bounds.stop, stop)] {
             for symbol in symbols {
-                graph.define(*symbol, Definition::Absolute(address.value()));
+                graph.set_definition(*symbol, Definition::Absolute(address.value()));
             }
         }
     }

@@ -242,6 +242,37 @@ fn find_in_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> 
     Ok(())
 }
 
+/// The FDEs of a section before fix-up: the offset of each, and the number of bytes that it covers. FDEs of no bytes are
+/// left out.
+///
+/// # Errors
+/// As [`find_frames`].
+pub(crate) fn records(section: &[u8]) -> Result<Vec<(u64, u64)>, String> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    let mut add_part = |from: usize, to: usize| -> Result<(), String> {
+        let part = without_version_4(&section[from..to])?;
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let eh_frame = EhFrame::new(&part, LittleEndian);
+        let mut entries = eh_frame.entries(&bases);
+        while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let fde = partial.parse(EhFrame::cie_from_offset).map_err(|error| error.to_string())?;
+            if fde.len() > 0 {
+                found.push(((from + fde.offset()) as u64, fde.len()));
+            }
+        }
+        Ok(())
+    };
+    for record in (Records { section, at: 0 }) {
+        if let Record::Terminator { at } = record {
+            add_part(start, at)?;
+            start = at + 4;
+        }
+    }
+    add_part(start, section.len())?;
+    Ok(found)
+}
+
 /// Converts each CIE of version 4 to version 3, which gimli and the LSB know. Version 3 lacks two bytes: the sizes of
 /// addresses and of segment selectors. The records keep their offsets.
 pub(super) fn without_version_4(part: &[u8]) -> Result<Cow<'_, [u8]>, String> {

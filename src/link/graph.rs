@@ -13,12 +13,12 @@
 //! has no lifetime parameter, so a link can wait for its externals without a stack frame.
 //!
 //! # Changes by plugins
-//! A plugin gets `&mut LinkGraph` before dead-stripping. It may add blocks, symbols and edges, and define externals. It
-//! cannot remove anything. See [`PlanStage`](crate::link::PlanStage).
+//! A plugin gets `&mut LinkGraph` before and after dead-stripping. `changes/` has the methods by which it changes the graph,
+//! and what is checked afterwards. See [`PlanStage`](crate::link::PlanStage).
 //!
 //! # Positions
-//! A [`BlockId`] or [`SymbolIndex`] is a position in the arrays of one graph. A method panics, or answers for another
-//! block or symbol, if the position is of another graph.
+//! A [`BlockId`] or [`SymbolIndex`] is a position in the arrays of one graph. With a position of another graph, a method that
+//! reads panics or answers for another block or symbol; a method that changes the graph refuses it, or changes another one.
 
 use smallvec::SmallVec;
 
@@ -29,6 +29,7 @@ pub use crate::link::block::Block;
 pub(crate) use crate::link::block::{BlockAddresses, Role};
 use crate::link::block_lines::BlockLines;
 use crate::link::buffer::ObjectBuffer;
+use crate::link::change_record::ChangeRecord;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
 pub use crate::link::definition::Definition;
 pub use crate::link::edge::{BlockId, Edge, SymbolIndex};
@@ -43,7 +44,6 @@ use crate::sync::Arc;
 impl_recycle!(Block, GraphSymbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
 
 /// An object that is being linked.
-#[derive(Default)]
 pub struct LinkGraph {
     /// `None` before an object is read.
     pub(crate) name: Option<Arc<str>>,
@@ -76,8 +76,6 @@ pub struct LinkGraph {
     pub(crate) lost_commons: Vec<(SymbolIndex, u64)>,
     /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
     pub(crate) first_global: u32,
-    /// Number of symbols in the object's own symbol table. Added symbols follow them.
-    pub(crate) own_symbol_count: u32,
     /// Prefixes of the names of all externals. Answers most searches for rare names without a walk.
     pub(crate) external_prefixes: PrefixFilter,
     /// Whether the object has weak references: undefined symbols of weak binding.
@@ -104,9 +102,47 @@ pub struct LinkGraph {
     pub(crate) has_followers: bool,
     /// Whether the object has parts or bounds in an area below 2 GiB, which only memory there reaches.
     pub(crate) is_near_low_area: bool,
+    /// What plugins have changed. `None` if they changed nothing.
+    pub(crate) changes: Option<Box<ChangeRecord>>,
 }
 
 impl LinkGraph {
+    /// A graph without an object. There is no public constructor, so a plugin has no graph that it could put into the place
+    /// of another one.
+    pub(crate) fn empty() -> LinkGraph {
+        LinkGraph {
+            name: None,
+            bytes: ObjectBuffer::default(),
+            is_built: false,
+            arch: Arch::default(),
+            marks_entries: false,
+            blocks: RecycledVec::new(),
+            symbols: RecycledVec::new(),
+            edges: RecycledVec::new(),
+            block_of: RecycledVec::new(),
+            special: SmallVec::new(),
+            synthetic: SyntheticData::default(),
+            group_signatures: RecycledVec::new(),
+            indirect: Vec::new(),
+            sized_externals: Vec::new(),
+            lost_commons: Vec::new(),
+            first_global: 0,
+            external_prefixes: PrefixFilter::default(),
+            has_weak_externals: false,
+            kinds: KindSet::default(),
+            use_recorder: UseRecorder::default(),
+            descriptor_function: None,
+            has_named_sections: false,
+            requested_bounds: Vec::new(),
+            lines: Vec::new(),
+            description: None,
+            placements: Vec::new(),
+            has_followers: false,
+            is_near_low_area: false,
+            changes: None,
+        }
+    }
+
     /// Clears the graph and keeps the buffers of its arrays for the next object.
     pub(crate) fn reset(&mut self) {
         // Without `..`, so that a new field must be handled here.
@@ -127,7 +163,6 @@ impl LinkGraph {
             sized_externals,
             lost_commons,
             first_global,
-            own_symbol_count,
             external_prefixes,
             has_weak_externals,
             kinds,
@@ -140,6 +175,7 @@ impl LinkGraph {
             placements,
             has_followers,
             is_near_low_area,
+            changes,
         } = self;
         (*name, *bytes, *is_built) = (None, ObjectBuffer::default(), false);
         (*arch, *marks_entries) = (Arch::default(), false);
@@ -157,15 +193,15 @@ impl LinkGraph {
         if !(indirect.is_empty() && lost_commons.is_empty() && sized_externals.is_empty()) {
             (*indirect, *lost_commons, *sized_externals) = (Vec::new(), Vec::new(), Vec::new());
         }
-        (*first_global, *own_symbol_count) = (0, 0);
+        *first_global = 0;
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *has_weak_externals) = (false, false);
         (*has_followers, *is_near_low_area) = (false, false);
         if !(requested_bounds.is_empty() && placements.is_empty()) {
             (*requested_bounds, *placements) = (Vec::new(), Vec::new());
         }
-        if !(lines.is_empty() && description.is_none()) {
-            (*lines, *description) = (Vec::new(), None);
+        if !(lines.is_empty() && description.is_none() && changes.is_none()) {
+            (*lines, *description, *changes) = (Vec::new(), None, None);
         }
     }
 

@@ -37,6 +37,11 @@ impl LinkGraph {
         self.text_in(object, &self.symbols[symbol.0 as usize].name)
     }
 
+    /// The bytes of a name of this graph.
+    pub(crate) fn name_of<'a>(&'a self, text: &Text) -> &'a [u8] {
+        self.text_in(&self.bytes, text)
+    }
+
     fn text_in<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a [u8] {
         match text {
             Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),

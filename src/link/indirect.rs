@@ -36,10 +36,10 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     if defined.is_empty() {
         return;
     }
-    let slots = graph.add_block(".igot", SegmentKind::Data, vec![0; defined.len() * 8], 8, &[]);
-    let code = graph.add_block(".iplt", SegmentKind::Code, Vec::new(), 16, &[]);
+    let slots = graph.insert_block(".igot", SegmentKind::Data, vec![0; defined.len() * 8], 8, &[]);
+    let code = graph.insert_block(".iplt", SegmentKind::Code, Vec::new(), 16, &[]);
     let template = graph.arch.indirect_code();
-    let common = graph.add_local("", code, 0);
+    let common = graph.insert_local("", code, 0);
     let mut bytes = template.common.to_vec();
     let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
     // Names of one resolver are aliases of one function, which has one address.
@@ -50,11 +50,11 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
             continue;
         }
         let slot_offset = slot_edges.len() as u32 * 8;
-        let resolver = graph.add_local("", block, offset);
-        let slot = graph.add_local("", slots, slot_offset.into());
+        let resolver = graph.insert_local("", block, offset);
+        let slot = graph.insert_local("", slots, slot_offset.into());
         bytes.resize(bytes.len().next_multiple_of(16), graph.arch.trap());
         let stub = bytes.len() as u64;
-        let entry = graph.add_local("", code, stub + template.entry);
+        let entry = graph.insert_local("", code, stub + template.entry);
         bytes.extend(template.stub_and_entry.bytes);
         let symbol_of = |target| match target {
             IndirectTarget::Slot => slot,

@@ -90,7 +90,7 @@ fn build_function(
 ) -> Result<(), Error> {
     let frame = graph.arch.crt_frame();
     let align = fragments.iter().map(|id| graph.blocks[id.index()].align).max().unwrap_or(1).max(MIN_ALIGN);
-    let beginning = graph.add_block(section, SegmentKind::Code, frame.beginning.to_vec(), align, &[]);
+    let beginning = graph.insert_block(section, SegmentKind::Code, frame.beginning.to_vec(), align, &[]);
     graph.blocks[beginning.index()].role = Role::FragmentFunction { kind };
     graph.special.push(beginning);
     let (mut last, mut size, mut padding) = (beginning, frame.beginning.len() as u64, 0);
@@ -104,7 +104,7 @@ fn build_function(
             return Err(too_sparse(graph, *id, gap));
         }
         if gap > 0 {
-            let filler = graph.add_block(section, SegmentKind::Code, vec![frame.filler; gap as usize], 1, &[]);
+            let filler = graph.insert_block(section, SegmentKind::Code, vec![frame.filler; gap as usize], 1, &[]);
             graph.place_after(last, filler);
             last = filler;
         }
@@ -112,15 +112,15 @@ fn build_function(
         last = *id;
         size += gap + fragment_size;
     }
-    let end = graph.add_block(section, SegmentKind::Code, frame.end.to_vec(), 1, &[]);
+    let end = graph.insert_block(section, SegmentKind::Code, frame.end.to_vec(), 1, &[]);
     graph.place_after(last, end);
     size += frame.end.len() as u64;
     if let Ok(size) = u32::try_from(size)
         && !has_unwind_table(graph, fragments)
     {
-        let start = graph.add_local("", beginning, 0);
+        let start = graph.insert_local("", beginning, 0);
         let edge = Edge { offset: frame.unwind_start, kind: EdgeKind::Delta32, symbol: start, addend: 0 };
-        let table = graph.add_block(".eh_frame", SegmentKind::ReadOnly, (frame.unwind)(size), 8, &[edge]);
+        let table = graph.insert_block(".eh_frame", SegmentKind::ReadOnly, (frame.unwind)(size), 8, &[edge]);
         graph.blocks[table.index()].role = Role::EhFrame;
         graph.special.push(table);
     }

@@ -16,11 +16,13 @@
 //! | wrap | `wrapped_names.rs` | references to wrapped symbols have new names |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | fragments of `_init` and `_fini` are functions; indirect functions have stubs; bounds of sections are defined |
-//! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
+//! | *plugins change the graph* | `changes/` | what they changed is checked, and their visible definitions are claimed |
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
+//! | *plugins change the graph* | `changes/` | what they changed is checked |
 //! | tables | `symbol_uses.rs`, `sizes.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
+//! | *plugins may change bytes and redirect edges* | `changes/placed.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
 //! | thread-local storage | `placed_thread_locals.rs`, `local_dynamic_block.rs`, `thread_local_thunks.rs`, `thunk_plan.rs` | the image is complete; distances that the C library does not fix have thunks |
 //! | fix up | `fixup.rs`, `thread_local_fixup.rs`, `plain_edges.rs`, `stubs.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
@@ -55,10 +57,13 @@ mod bounds;
 mod buffer;
 mod builder;
 mod call_frames;
+mod change_record;
+mod changes;
 mod claim;
 mod content;
 mod definition;
 mod edge;
+mod edge_rules;
 mod elf;
 mod fixed_link;
 mod fixup;
@@ -66,8 +71,8 @@ mod found_external;
 mod frames;
 mod functions;
 mod graph;
-mod graph_changes;
 mod graph_description;
+mod graph_insertions;
 mod graph_names;
 mod graph_symbol;
 mod indirect;
@@ -109,6 +114,9 @@ pub(crate) use bounds::{bind as bind_bounds, parts as section_parts, place as pl
 pub use buffer::ObjectBuffer;
 pub use builder::{BlockContent, BuiltGraph, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
 pub use call_frames::CallFrame;
+pub(crate) use change_record::Promise;
+pub(crate) use changes::check::check as check_changes;
+pub(crate) use changes::promises::{AddedDefinition, Unpromised};
 pub(crate) use claim::claimed_name;
 pub(crate) use elf::{NamedSection, ObjectVariable, Outline, ScannedInterface, variables};
 pub use fixed_link::FixedLink;

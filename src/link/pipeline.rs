@@ -27,6 +27,7 @@ use crate::error::{LinkFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::builder::BuiltGraph;
+use crate::link::changes;
 use crate::link::claim;
 use crate::link::elf::{self, InterfaceSymbol, NamedSection, Outline};
 use crate::link::fixed_link::{FixedLink, bytes_of};
@@ -61,11 +62,10 @@ pub(crate) type IsOwned<'a> = dyn Fn(&LinkGraph, SymbolIndex) -> bool + 'a;
 /// The point of a plan at which a pass runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStage {
-    /// After claiming: definitions that the responsibility does not own are externals. The pass may add blocks and
-    /// symbols (ORC: pre-prune passes).
+    /// After claiming: definitions that the responsibility does not own are externals (ORC: pre-prune passes).
     Claimed,
-    /// After dead-stripping. The pass may add blocks, local symbols and externals, and define externals (ORC:
-    /// post-prune passes). Weak definitions that it adds are not claimed, so other objects do not find them.
+    /// After dead-stripping (ORC: post-prune passes). Weak definitions that the pass adds are not claimed, so other objects
+    /// do not find them.
     Pruned,
 }
 
@@ -86,7 +86,6 @@ pub struct PlacedLink {
 }
 
 /// The data of a link. Pooled: see [`PooledBox`].
-#[derive(Default)]
 pub(super) struct Link {
     pub(super) graph: LinkGraph,
     symbol_uses: SymbolUses,
@@ -225,15 +224,17 @@ impl ReadLink {
             bounds::define(graph);
         }
         thread_locals::define_module_base(graph);
-        // Plugins may add blocks and symbols.
+        // Plugins may change the graph.
         pass(PlanStage::Claimed, graph)?;
+        changes::check::check(graph)?;
         if !graph.requested_bounds.is_empty() {
             bounds::check(graph)?;
         }
         // Dead-stripping.
         prune::prune(graph);
-        // Plugins may add blocks and symbols that other objects do not see.
+        // Plugins may change what is left.
         pass(PlanStage::Pruned, graph)?;
+        changes::check::check(graph)?;
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);
         symbol_uses.collect(graph);
@@ -396,6 +397,16 @@ impl PlacedLink {
         self.link.externals()
     }
 
+    /// Whether a symbol is among the externals.
+    pub(super) fn is_used_external(&self, symbol: SymbolIndex) -> bool {
+        self.link.externals.binary_search_by_key(&symbol, |external| external.symbol).is_ok()
+    }
+
+    /// The offset of a symbol's slot in the GOT, if it has one.
+    pub(super) fn got_slot(&self, symbol: SymbolIndex) -> Option<u64> {
+        self.link.tables.slot(symbol)
+    }
+
     /// The number of externals.
     pub(crate) fn external_count(&self) -> usize {
         self.link.externals.len()
@@ -511,6 +522,22 @@ pub(crate) struct SealedLink {
     pub(crate) thunks: Option<Box<dyn Finalized>>,
     /// The names of the externals.
     pub(crate) names: ExternalNames,
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        Link {
+            graph: LinkGraph::empty(),
+            symbol_uses: SymbolUses::default(),
+            tables: Tables::default(),
+            plan: SegmentPlan::default(),
+            contents: Contents::default(),
+            externals: RecycledVec::new(),
+            thread_locals: None,
+            addresses: BlockAddresses::default(),
+            targets: Targets::default(),
+        }
+    }
 }
 
 impl Pooled for Link {

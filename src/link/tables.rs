@@ -70,7 +70,7 @@ impl Tables {
         if let (true, Some(got)) = (needs_got, self.got)
             && let Some(symbol) = graph.find_external("_GLOBAL_OFFSET_TABLE_")
         {
-            graph.define(symbol, Definition::Block(got, 0));
+            graph.set_definition(symbol, Definition::Block(got, 0));
         }
         if !self.stub_targets.is_empty() {
             // A stub is aligned to its size, so that its jump lies in one cache line.

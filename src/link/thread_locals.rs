@@ -94,7 +94,7 @@ pub(crate) fn define_module_base(graph: &mut LinkGraph) {
         graph.special.push(block);
         block
     });
-    graph.define(base, Definition::Block(first, 0));
+    graph.set_definition(base, Definition::Block(first, 0));
     graph.blocks[first.index()].is_retained = true;
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
         return;
     }
     let name = "__tls_get_addr";
-    let get_address = graph.find_external(name).unwrap_or_else(|| graph.add_external(name));
-    let block = graph.add_code(".tlsdesc", graph.arch.tls_descriptor(), |()| get_address);
+    let get_address = graph.find_external(name).unwrap_or_else(|| graph.insert_external(name));
+    let block = graph.insert_code(".tlsdesc", graph.arch.tls_descriptor(), |()| get_address);
     let function = graph.push_symbol(GraphSymbol {
         name: Text::Fixed(""),
         definition: Definition::Block(block, 0),

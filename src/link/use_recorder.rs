@@ -86,8 +86,7 @@ impl UseRecorder {
         !self.is_stale
     }
 
-    /// For a test that changes existing edges.
-    #[cfg(test)]
+    /// Says that existing edges are changed without a record.
     pub(crate) fn mark_stale(&mut self) {
         self.is_stale = true;
     }

@@ -40,7 +40,7 @@ impl WrappedNames {
         let renamed: Vec<_> =
             graph.named_externals().filter_map(|(symbol, name)| Some((symbol, new_name(name)?))).collect();
         for (symbol, name) in renamed {
-            graph.rename_external(symbol, name);
+            graph.rename_symbol(symbol, name);
         }
     }
 }

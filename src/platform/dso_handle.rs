@@ -23,13 +23,13 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
     let [register_atfork, cxa_at_quick_exit] = rest;
     let (scope, functions) = (executor.open_exit_scope(), executor.handler_functions());
     let word = scope.number().to_le_bytes().to_vec();
-    let block = graph.add_block(".data.__dso_handle", SegmentKind::Data, word, 8, &[]);
+    let block = graph.insert_block(".data.__dso_handle", SegmentKind::Data, word, 8, &[]);
     let handle = match handle {
         Some(handle) => {
-            graph.define(handle, Definition::Block(block, 0));
+            graph.set_definition(handle, Definition::Block(block, 0));
             handle
         }
-        None => graph.add_local("__dso_handle", block, 0),
+        None => graph.insert_local("__dso_handle", block, 0),
     };
     // These functions get the handle from their caller. The C library's own functions would keep a handler that no
     // scope knows, and call it after the code is freed.
@@ -42,16 +42,16 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
     ];
     for (wanted, capture) in captures {
         if let Some(wanted) = wanted {
-            graph.define(wanted, Definition::Absolute(capture.value()));
+            graph.set_definition(wanted, Definition::Absolute(capture.value()));
         }
     }
     if let Some(atexit) = atexit {
-        let cxa_atexit = cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", functions.atexit));
-        let block = graph.add_code(".text.atexit", graph.arch.atexit(), |target| match target {
+        let cxa_atexit = cxa_atexit.unwrap_or_else(|| graph.insert_local_absolute("__cxa_atexit", functions.atexit));
+        let block = graph.insert_code(".text.atexit", graph.arch.atexit(), |target| match target {
             HandlerTarget::Handle => handle,
             HandlerTarget::Function => cxa_atexit,
         });
-        graph.define(atexit, Definition::Block(block, 0));
+        graph.set_definition(atexit, Definition::Block(block, 0));
     }
     // In a native program, these functions are in the static part of the C library and pass the program's own handle on. Here
     // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) get the object's handle as one more argument.
@@ -63,12 +63,12 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) 
     ];
     for (wanted, name, code, capture) in with_handle {
         let Some(wanted) = wanted else { continue };
-        let capture = graph.add_local_absolute(name, capture);
-        let block = graph.add_code(&format!(".text.{name}"), code, |target| match target {
+        let capture = graph.insert_local_absolute(name, capture);
+        let block = graph.insert_code(&format!(".text.{name}"), code, |target| match target {
             HandlerTarget::Handle => handle,
             HandlerTarget::Function => capture,
         });
-        graph.define(wanted, Definition::Block(block, 0));
+        graph.set_definition(wanted, Definition::Block(block, 0));
     }
     Some(scope)
 }

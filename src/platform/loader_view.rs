@@ -102,17 +102,17 @@ impl ObjectLoader {
         };
         let scope = services.executor.open_loader_scope(Arc::new(view));
         let word = scope.number().to_le_bytes().to_vec();
-        let word = graph.add_block(".data.loader_scope", SegmentKind::Data, word, 8, &[]);
-        let word = graph.add_local("", word, 0);
+        let word = graph.insert_block(".data.loader_scope", SegmentKind::Data, word, 8, &[]);
+        let word = graph.insert_local("", word, 0);
         let mut functions = Vec::new();
         for function in services.executor.loader_functions() {
             let is_wanted =
                 WANTED.names.iter().zip(&wanted).any(|(name, found)| *name == function.name && found.is_some());
             let Some(native) = function.native.filter(|_| is_wanted) else { continue };
-            let target = graph.add_local_absolute(function.name, function.address);
+            let target = graph.insert_local_absolute(function.name, function.address);
             // The templates add a second, third or fourth argument.
             let Some(code) = graph.arch.with_handle().get(function.argument_count - 1) else { continue };
-            let block = graph.add_code(&format!(".text.{}", function.name), code, |field| match field {
+            let block = graph.insert_code(&format!(".text.{}", function.name), code, |field| match field {
                 HandlerTarget::Handle => word,
                 HandlerTarget::Function => target,
             });

@@ -12,6 +12,7 @@ mod bounds;
 mod bounds_across;
 mod bounds_over_time;
 mod calls;
+mod changing_plugin;
 mod compact_relocations;
 mod crafted;
 mod data;
@@ -30,6 +31,8 @@ mod languages;
 mod large_sections;
 mod long_names;
 mod models;
+mod plugin_changes;
+mod plugin_refusals;
 mod plugins;
 mod pruning;
 #[cfg(feature = "range-extension")]

@@ -101,7 +101,7 @@ impl LinkHooks for Hooks {
         Ok(())
     }
 
-    fn placed(&mut self, _: &PlacedLink) -> Result<(), Error> {
+    fn placed(&mut self, _: &mut PlacedLink) -> Result<(), Error> {
         self.end_phase();
         Ok(())
     }

@@ -13,6 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
+use crate::link::edge_rules;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex, Text};
 
 /// Checks what [`first_bad_edge`] could not see yet.
@@ -45,15 +46,7 @@ fn check_block(graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), Erro
 
 /// Refuses an edge that uses a variable as what it is not.
 fn check_use(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Result<(), Error> {
-    let Definition::Block(block, _) = graph.definition(edge.symbol) else { return Ok(()) };
-    let Some(target) = graph.blocks.get(block.index()) else { return Ok(()) }; // refused with its symbol
-    let problem = match (target.role == Role::ThreadLocal, edge.kind.is_thread_local()) {
-        (true, false) if edge.kind.thread_local_entry().is_none() && !edge.kind.is_size() => {
-            "the symbol is a thread-local variable, which has no address of its own: use a thread-local kind of edge"
-        }
-        (false, true) => "the symbol is no thread-local variable",
-        _ => return Ok(()),
-    };
+    let Some(problem) = edge_rules::use_problem(graph, edge) else { return Ok(()) };
     let name = describe(graph, edge);
     Err(graph.fault(invalid(graph.block_name(id), edge.offset.into(), name, problem.to_string())))
 }
@@ -88,22 +81,10 @@ fn check_names(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + C
 
 /// The fault of the first edge that names no symbol or no bytes. The name of `block` is in `bytes`.
 pub(super) fn first_bad_edge(graph: &LinkGraph, bytes: &[u8], block: &Block, edges: &[Edge]) -> Option<LinkFault> {
-    let bad = |edge: &Edge, problem: String| {
+    edges.iter().find_map(|edge| {
+        let problem = edge_rules::place_problem(graph.symbols.len(), block, edge)?;
         let edge_name = graph.relocation_name(edge.kind).to_string();
         Some(invalid(name_in(bytes, block), edge.offset.into(), edge_name, problem))
-    };
-    edges.iter().find_map(|edge| {
-        let end = u64::from(edge.offset) + edge.kind.width() as u64;
-        if edge.symbol.index() >= graph.symbols.len() || edge.symbol.index() == 0 {
-            return bad(edge, format!("symbol {} is not in this graph", edge.symbol.index()));
-        }
-        if block.is_zero_fill() {
-            return bad(edge, "the block is zero-filled, so it has no fields".to_string());
-        }
-        if end > block.size {
-            return bad(edge, format!("the field ends at {end:#x}, and the block has {:#x} bytes", block.size));
-        }
-        None
     })
 }
 

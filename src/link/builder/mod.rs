@@ -299,7 +299,7 @@ impl GraphBuilder {
             return Err(graph.fault(check::too_large()));
         }
         (graph.bytes, graph.description) = (ObjectBuffer::from(bytes), description);
-        (graph.first_global, graph.own_symbol_count) = (1, graph.symbols.len() as u32);
+        graph.first_global = 1;
         if let Some(fault) = fault {
             return Err(graph.fault(fault));
         }

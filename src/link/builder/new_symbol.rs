@@ -3,15 +3,16 @@
 use crate::base::ExecutorAddr;
 use crate::link::graph::{BlockId, Definition};
 
-/// A definition for [`GraphBuilder::add_symbol`](super::GraphBuilder::add_symbol).
+/// A definition for [`GraphBuilder::add_symbol`](super::GraphBuilder::add_symbol) and
+/// [`LinkGraph::add_symbol`](crate::link::LinkGraph::add_symbol).
 #[derive(Debug, Clone, Copy)]
 pub struct NewSymbol<'a> {
-    pub(super) name: &'a str,
-    pub(super) definition: Definition,
-    pub(super) size: u64,
-    pub(super) scope: SymbolScope,
-    pub(super) is_weak: bool,
-    pub(super) is_callable: bool,
+    pub(in crate::link) name: &'a str,
+    pub(in crate::link) definition: Definition,
+    pub(in crate::link) size: u64,
+    pub(in crate::link) scope: SymbolScope,
+    pub(in crate::link) is_weak: bool,
+    pub(in crate::link) is_callable: bool,
 }
 
 /// Who can refer to a definition by its name (ORC: `jitlink::Scope`).

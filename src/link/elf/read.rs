@@ -77,7 +77,6 @@ fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<bool, Er
     graph.blocks.ensure_capacity(object.sections.len());
     graph.block_of.ensure_capacity(object.sections.len());
     graph.symbols.ensure_capacity(symbol_count + 4);
-    graph.own_symbol_count = symbol_count as u32;
     // An object without a symbol table still gets a null symbol.
     graph.use_recorder.ensure_capacity(symbol_count.max(1));
     let mut reader = Reader {

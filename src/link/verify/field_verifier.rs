@@ -120,6 +120,9 @@ impl SectionView for FieldVerifier<'_> {
         match self.definition(symbol) {
             // Another object has the definition.
             Definition::External => self.link.graph.symbols[symbol as usize].size,
+            _ if self.link.graph.is_changed_symbol(SymbolIndex(symbol)) => {
+                self.link.graph.symbols[symbol as usize].size
+            }
             _ => self.object.symbol_size(symbol),
         }
     }

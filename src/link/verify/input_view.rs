@@ -33,7 +33,7 @@ impl<'a> InputView<'a> {
             InputView::Object(view) => view.content(id),
             InputView::Built(view) => view.content(id),
         };
-        input.unwrap_or_else(|| added_content(graph, block))
+        input.unwrap_or_else(|| added_content(graph, id, block))
     }
 
     /// The relocations of a block that change bytes: those of the input, or the edges of a block that the linker or a plugin
@@ -64,10 +64,11 @@ impl<'a> InputView<'a> {
     }
 }
 
-/// The bytes before fix-up of a block that the linker or a plugin made.
-fn added_content<'b>(graph: &'b LinkGraph, block: &'b Block) -> Option<&'b [u8]> {
+/// The bytes before fix-up of a block that the linker made, or that a plugin made or changed.
+fn added_content<'b>(graph: &'b LinkGraph, id: BlockId, block: &'b Block) -> Option<&'b [u8]> {
     match &block.content {
         Content::Synthetic(_) => graph.content(block),
+        Content::Object(_) | Content::Given(_) if graph.is_changed_block(id) => graph.content(block),
         // The verifier checks a table entry by entry.
         Content::Table => Some(&[]),
         Content::Object(_) | Content::Given(_) | Content::Zero => None,

@@ -37,7 +37,7 @@ pub(super) struct ObjectView<'a> {
     bytes: &'a [u8],
     sections: SectionTable<'a, Elf>,
     symbols: SymbolTable<'a, Elf>,
-    /// By block: its section's index; `None` for a block that the linker or a plugin made.
+    /// By block: its section's index; `None` for a block that the linker made or a plugin made or changed.
     section_of: Vec<Option<usize>>,
     /// By section: its block; `None` for a section that is not in memory.
     block_of: Vec<Option<BlockId>>,
@@ -87,8 +87,12 @@ impl<'a> ObjectView<'a> {
             view.block_of[index.0] = Some(BlockId(next as u32));
             next += 1;
         }
+        // What a plugin changed is checked as what it added.
         for (id, block) in graph.blocks() {
-            view.check_block(graph, id, block)?;
+            match graph.is_changed_block(id) {
+                true => view.section_of[id.index()] = None,
+                false => view.check_block(graph, id, block)?,
+            }
         }
         Ok(view)
     }
@@ -184,6 +188,9 @@ impl<'a> ObjectView<'a> {
     pub(super) fn check_symbols(&self, graph: &LinkGraph) -> Result<(), Mismatch> {
         for (index, symbol) in self.symbols.enumerate() {
             let at = SymbolIndex(index.0 as u32);
+            if graph.is_changed_symbol(at) {
+                continue;
+            }
             let Some(read) = graph.symbols.get(index.0) else {
                 return Err(Mismatch::new(
                     index.0 as u64,

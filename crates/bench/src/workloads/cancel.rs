@@ -33,7 +33,7 @@ impl LinkPlugin for Cancel {
 }
 
 impl LinkHooks for Cancel {
-    fn placed(&mut self, _: &PlacedLink) -> jittison::error::Result<()> {
+    fn placed(&mut self, _: &mut PlacedLink) -> jittison::error::Result<()> {
         let tracker = NEXT.with_borrow_mut(Option::take);
         tracker.map_or(Ok(()), |tracker| tracker.remove().map(drop))
     }

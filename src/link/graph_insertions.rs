@@ -1,17 +1,16 @@
-//! Changes of a [`LinkGraph`] by the linker and by plugins: added blocks, edges and symbols, and new definitions.
+//! Changes to a graph by the linker and by the services of this crate: added blocks, edges and symbols, and new
+//! definitions. They name positions of the graph, so nothing is checked and nothing is recorded. Plugins have the methods in
+//! `changes/`.
 
 use crate::arch::CodeTemplate;
 use crate::base::{ExecutorAddr, SegmentKind};
-use crate::link::graph::{Binding, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex, Text};
+use crate::link::graph::{Binding, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
 
 impl LinkGraph {
     /// Adds a block with the bytes `content`. `align` is in bytes, a power of two. Dead-stripping keeps such a block.
     ///
-    /// The field of each edge must lie within `content`.
-    ///
-    /// # Panics
-    /// If an edge names a symbol that is not in the graph.
-    pub fn add_block(
+    /// The field of each edge must lie within `content`, and its symbol in the graph.
+    pub(crate) fn insert_block(
         &mut self,
         name: &str,
         pool: SegmentKind,
@@ -28,7 +27,7 @@ impl LinkGraph {
     }
 
     /// Adds a block of machine code from a template. `symbol_of` gives the symbol of each target.
-    pub(crate) fn add_code<T: Copy>(
+    pub(crate) fn insert_code<T: Copy>(
         &mut self,
         name: &str,
         code: &CodeTemplate<T>,
@@ -36,7 +35,7 @@ impl LinkGraph {
     ) -> BlockId {
         let edges: Vec<Edge> =
             code.fields.iter().map(|field| Edge::of_field(field, 0, symbol_of(field.target))).collect();
-        self.add_block(name, SegmentKind::Code, code.bytes.to_vec(), CODE_ALIGN, &edges)
+        self.insert_block(name, SegmentKind::Code, code.bytes.to_vec(), CODE_ALIGN, &edges)
     }
 
     /// Sets the bytes and edges of a block that was added empty. For a block whose edges refer to the block itself.
@@ -65,7 +64,7 @@ impl LinkGraph {
     }
 
     /// Adds a global external. The link looks it up if some edge uses it, and fails without a definition.
-    pub fn add_external(&mut self, name: &str) -> SymbolIndex {
+    pub(crate) fn insert_external(&mut self, name: &str) -> SymbolIndex {
         self.external_prefixes.insert(name.as_bytes());
         let name = self.synthetic.add_name(name);
         self.push_symbol(GraphSymbol {
@@ -77,47 +76,18 @@ impl LinkGraph {
         })
     }
 
-    /// Adds a local symbol at `offset` bytes in a block. In a block that was dropped it has no address: see
-    /// [`define`](Self::define).
-    pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
+    /// Adds a local symbol at `offset` bytes in a block. In a block that was dropped it has no address.
+    pub(crate) fn insert_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
         let name = self.synthetic.add_name(name);
         let definition = self.in_memory(Definition::Block(block, offset));
         self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
     }
 
     /// Adds a local symbol with a fixed address, which need not be in this link.
-    pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
+    pub(crate) fn insert_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
         let definition = Definition::Absolute(address.value());
         let name = self.synthetic.add_name(name);
         self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
-    }
-
-    /// Adds a weak definition at `offset` bytes in a block, visible to other objects.
-    ///
-    /// After the plugins, the object layer claims the name. If another definition of the name counts, the symbol
-    /// becomes an external, as a weak definition of the object itself does. In a block that was dropped it has no
-    /// address, and the name is not claimed: see [`define`](Self::define).
-    pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
-        let name = self.synthetic.add_name(name);
-        let definition = self.in_memory(Definition::Block(block, offset));
-        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Weak, is_hidden: false })
-    }
-
-    /// The symbols that [`add_weak`](Self::add_weak) added, each with whether it is code.
-    pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
-        let code = |block: BlockId| self.blocks[block.index()].pool == SegmentKind::Code;
-        let own = self.own_symbol_count as usize;
-        let (first, symbols) = (self.own_symbol_count, self.symbols.get(own..).unwrap_or_default());
-        if symbols.is_empty() {
-            return Vec::new();
-        }
-        let added = (first..).zip(symbols).filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
-            (Text::Synthetic(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
-                Some((SymbolIndex(index), code(block)))
-            }
-            _ => None,
-        });
-        added.collect()
     }
 
     /// Makes a block come directly after another of the same segment.
@@ -126,8 +96,8 @@ impl LinkGraph {
         self.has_followers = true;
     }
 
-    /// Gives an external another name.
-    pub(crate) fn rename_external(&mut self, symbol: SymbolIndex, name: &str) {
+    /// Gives a symbol another name.
+    pub(crate) fn rename_symbol(&mut self, symbol: SymbolIndex, name: &str) {
         self.external_prefixes.insert(name.as_bytes());
         self.symbols[symbol.index()].name = self.synthetic.add_name(name);
     }
@@ -142,13 +112,8 @@ impl LinkGraph {
         symbol.binding = Binding::Global;
     }
 
-    /// Defines an external for this link only. The symbol becomes local: it is not looked up, and other objects do not
-    /// see it. A definition in a block that was dropped is [`Definition::Nowhere`]: the link fails if a block refers to
-    /// it, and the error names the symbol.
-    ///
-    /// # Panics
-    /// If `symbol` or the block of the definition is out of range.
-    pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
+    /// Defines an external for this link only: the symbol becomes local.
+    pub(crate) fn set_definition(&mut self, symbol: SymbolIndex, definition: Definition) {
         let definition = self.in_memory(definition);
         let symbol = &mut self.symbols[symbol.0 as usize];
         symbol.definition = definition;
@@ -157,7 +122,7 @@ impl LinkGraph {
 
     /// The definition, or [`Definition::Nowhere`] in a dropped block. Such a block is not laid out. Its symbols would
     /// get the address of the first block of the segment.
-    fn in_memory(&self, definition: Definition) -> Definition {
+    pub(crate) fn in_memory(&self, definition: Definition) -> Definition {
         match definition {
             Definition::Block(block, _) if self.blocks[block.index()].is_dropped => Definition::Nowhere,
             other => other,
