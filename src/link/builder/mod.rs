@@ -153,12 +153,7 @@ impl GraphBuilder {
     /// Adds a definition.
     pub fn add_symbol(&mut self, symbol: NewSymbol<'_>) -> SymbolIndex {
         let NewSymbol { name, definition, size, scope, is_weak, is_callable } = symbol;
-        let binding = match (scope, is_weak) {
-            (SymbolScope::Local, _) => Binding::Local,
-            (SymbolScope::Hidden | SymbolScope::Exported, true) => Binding::Weak,
-            (SymbolScope::Hidden | SymbolScope::Exported, false) => Binding::Global,
-        };
-        let is_hidden = scope != SymbolScope::Exported;
+        let (binding, is_hidden) = (scope.binding(is_weak), scope != SymbolScope::Exported);
         let index = self.push_symbol(name, definition, size, binding, is_hidden);
         if binding != Binding::Local {
             let is_exported = !is_hidden;

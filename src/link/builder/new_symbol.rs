@@ -1,7 +1,7 @@
 //! [`NewSymbol`]: a definition as a code generator hands it over.
 
 use crate::base::ExecutorAddr;
-use crate::link::graph::{BlockId, Definition};
+use crate::link::graph::{Binding, BlockId, Definition};
 
 /// A definition for [`GraphBuilder::add_symbol`](super::GraphBuilder::add_symbol) and
 /// [`LinkGraph::add_symbol`](crate::link::LinkGraph::add_symbol).
@@ -24,6 +24,17 @@ pub enum SymbolScope {
     Hidden,
     /// The graph alone. The name may be empty.
     Local,
+}
+
+impl SymbolScope {
+    /// The binding of a symbol with this scope. A local symbol cannot be weak.
+    pub(in crate::link) fn binding(self, is_weak: bool) -> Binding {
+        match (self, is_weak) {
+            (SymbolScope::Local, _) => Binding::Local,
+            (SymbolScope::Hidden | SymbolScope::Exported, true) => Binding::Weak,
+            (SymbolScope::Hidden | SymbolScope::Exported, false) => Binding::Global,
+        }
+    }
 }
 
 impl<'a> NewSymbol<'a> {

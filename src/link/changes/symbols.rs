@@ -61,7 +61,7 @@ impl LinkGraph {
     /// ```
     pub fn add_symbol(&mut self, symbol: NewSymbol<'_>) -> SymbolIndex {
         let NewSymbol { name, definition, size, scope, is_weak, .. } = symbol;
-        let (binding, is_hidden) = (binding_of(scope, is_weak), scope != SymbolScope::Exported);
+        let (binding, is_hidden) = (scope.binding(is_weak), scope != SymbolScope::Exported);
         self.add_new(name, definition, size, binding, is_hidden)
     }
 
@@ -149,7 +149,7 @@ impl LinkGraph {
         }
         self.record_symbol(symbol);
         let changed = &mut self.symbols[symbol.index()];
-        (changed.binding, changed.is_hidden) = (binding_of(scope, is_weak), scope != SymbolScope::Exported);
+        (changed.binding, changed.is_hidden) = (scope.binding(is_weak), scope != SymbolScope::Exported);
         self.include_in_globals(symbol);
         Ok(())
     }
@@ -266,13 +266,5 @@ impl LinkGraph {
             self.set_definition(symbol, Definition::Nowhere);
             self.record().removed.insert(symbol, how);
         }
-    }
-}
-
-fn binding_of(scope: SymbolScope, is_weak: bool) -> Binding {
-    match (scope, is_weak) {
-        (SymbolScope::Local, _) => Binding::Local,
-        (SymbolScope::Hidden | SymbolScope::Exported, true) => Binding::Weak,
-        (SymbolScope::Hidden | SymbolScope::Exported, false) => Binding::Global,
     }
 }
