@@ -8,7 +8,8 @@
 //!   group_of:   definition that stands for a group ─► tracker of the group
 //! ```
 //!
-//! A definition that left the table may still be in `of_tracker`. A dylib without such groups has no record.
+//! A definition that left the table stays in both maps until the tracker of the group is removed: its id is not used again. A
+//! dylib without such groups has no record.
 
 use rustc_hash::FxHashMap;
 
@@ -26,14 +27,6 @@ struct Records {
 }
 
 impl LostGroups {
-    /// Forgets a definition that leaves the table.
-    #[inline]
-    pub(super) fn forget(&mut self, id: SymbolId) {
-        if let Some(records) = &mut self.0 {
-            records.group_of.remove(&id);
-        }
-    }
-
     /// Moves the records of `source` to `destination`.
     #[inline]
     pub(super) fn transfer(&mut self, source: TrackerId, destination: TrackerId) {

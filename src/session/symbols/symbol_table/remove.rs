@@ -28,7 +28,6 @@ impl<E: TableTypes> SymbolTable<E> {
         self.unlink(slot);
         self.remove_names(&[Some(NamedSlot { slot, hash: self.symbols.at(slot)?.hash })]);
         let (_, symbol) = self.symbols.remove_at(slot)?;
-        self.lost_groups.forget(id);
         self.sources.release(symbol.name_source, 1);
         let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra);
         if is_indexed {
@@ -64,10 +63,9 @@ impl<E: TableTypes> SymbolTable<E> {
                 break;
             }
             self.remove_names(&batch);
-            let SymbolTable { symbols, sources, extras, units: all_units, lost_groups, .. } = self;
+            let SymbolTable { symbols, sources, extras, units: all_units, .. } = self;
             for NamedSlot { slot, .. } in batch.into_iter().map_while(|named| named) {
                 symbols.drop_at(slot, |id, symbol| {
-                    lost_groups.forget(id);
                     if symbol.index_state == IndexState::Indexed {
                         indexed.push(name(sources, symbol).to_name());
                     }
