@@ -363,10 +363,13 @@ impl JITModule {
     /// The function is not finalised, or others share its group: remove the tracker of [`next_group`](Self::next_group) then.
     pub fn remove_function(&mut self, id: FuncId) -> ModuleResult<Removal> {
         if let State::Redefinable(patchable) = &self.functions[id] {
-            let mut removals = patchable.remove().map_err(backend)?;
+            let removals = patchable.remove();
+            // Also after an error: then the dylib was cleared, or a resource manager has failed. The function is gone.
             self.functions[id] = State::Declared;
             // The stub, then the version that it leads to, which outlives it.
-            return removals.pop().ok_or_else(|| self.refused(id, "it has no version"));
+            let last = removals.map_err(backend)?.pop();
+            let name = || self.name(FuncOrDataId::Func(id));
+            return last.ok_or_else(|| ModuleError::Backend(anyhow::anyhow!("`{}` had no version", name())));
         }
         self.remove(FuncOrDataId::Func(id))
     }

@@ -133,6 +133,18 @@ fn a_redefinable_function_is_removed_and_its_name_is_free() {
 }
 
 #[test]
+fn a_function_whose_dylib_was_cleared_can_be_defined_again_after_its_removal() {
+    let mut module = module(Grouping::Manual);
+    let id = declare(&mut module, "f", Linkage::Export);
+    drop(redefine(&mut module, id, 1).unwrap());
+    drop(module.dylib().clear().unwrap());
+    let removed = module.remove_function(id).unwrap_err();
+    assert!(format!("{removed:?}").contains("can no longer be patched"), "{removed:?}");
+    drop(redefine(&mut module, id, 2).unwrap());
+    assert_eq!(call(&module, id, 1), 3);
+}
+
+#[test]
 fn machine_code_replaces_a_compiled_version() {
     let mut module = module(Grouping::Manual);
     let id = declare(&mut module, "f", Linkage::Export);
