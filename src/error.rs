@@ -572,13 +572,13 @@ pub enum ErrorKind {
         /// The reason: a verb phrase after the functions.
         problem: &'static str,
     },
-    /// The dylib of the patchable functions was cleared or removed, and with it all their versions. Nothing was done.
+    /// The patchable functions were removed with all their versions, by themselves or with their dylib. Nothing was done.
     ///
-    /// - *Cause*: `clear` or `remove` of the dylib.
+    /// - *Cause*: `Patchable::remove`, or `clear` or `remove` of the dylib.
     /// - *Remedy*: call `Jit::patchable` again.
     #[error(
-        "{} of dylib `{dylib}` can no longer be patched: the dylib was cleared or removed, and all versions with it; call \
-         `patchable` again",
+        "{} of dylib `{dylib}` can no longer be patched: they were removed, or the dylib was cleared or removed, and all versions \
+         with it; call `patchable` again",
         some_of(functions)
     )]
     PatchableGone {

@@ -80,8 +80,8 @@ use crate::sync::Arc;
 ///   of `fork` and `quick_exit`. The caller of [`Jit::lookup_in`] promises that such code is in no patched function while
 ///   that function is replaced, or that such code holds an entry there.
 ///
-/// Stubs and versions belong to the dylib, not to this handle. They stay when the handle is dropped, and are removed when
-/// the dylib is [cleared](JitDylib::clear) or removed.
+/// Stubs and versions belong to the dylib, not to this handle. They stay when the handle is dropped. They go with
+/// [`remove`](Self::remove), or when the dylib is [cleared](JitDylib::clear) or removed.
 #[derive(Clone)]
 pub struct Patchable(pub(super) Arc<PatchableInner>);
 

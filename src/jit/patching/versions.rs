@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock};
+use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock, count_step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jit::inner::{Jit, JitInner};
 use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
@@ -98,8 +98,9 @@ struct State {
     /// The commits that can be undone, the newest at the back.
     undo: VecDeque<Undo>,
     retired: Vec<RetiredVersion>,
-    /// The number of retired versions whose variables are in use.
-    retired_with_variables: usize,
+    /// By number of a retired version: the tracker under which the dylib finds the variables that the version defined first. It
+    /// pins the version.
+    retired_variables: Vec<(u64, ResourceTracker)>,
     /// The number of retired versions that the last sweep left.
     left_by_sweep: usize,
     signatures: FxHashMap<Name, String>,
@@ -121,12 +122,11 @@ struct Undo {
     before: Vec<(Name, Option<u64>)>,
 }
 
-/// A version that was removed for good and is pinned, or whose variables are in use.
+/// A version that was removed for good and is pinned.
 struct RetiredVersion {
     number: u64,
     functions: Vec<String>,
     removal: Removal,
-    variables: Option<ResourceTracker>,
 }
 
 /// The name of a stub, and its new target.
@@ -375,10 +375,10 @@ impl Versions {
         let mut functions: Vec<_> = functions.keys().map(Name::to_string).collect();
         functions.sort();
         let removal = removal.ok()?;
-        let retired = RetiredVersion { number, functions, removal: removal.clone(), variables };
+        let retired = RetiredVersion { number, functions, removal: removal.clone() };
         let mut state = self.state.lock();
-        state.retired_with_variables += usize::from(retired.variables.is_some());
         state.retired.push(retired);
+        state.retired_variables.extend(variables.map(|variables| (number, variables)));
         drop(state);
         Some(removal)
     }
@@ -442,7 +442,7 @@ impl Versions {
     fn sweep_if_due(&self, guard: &ReentrantGuard<'_>) {
         let is_due = {
             let state = self.state.lock();
-            state.retired_with_variables > 0 || state.retired.len() >= 2 * state.left_by_sweep + SWEEP_MIN
+            !state.retired_variables.is_empty() || state.retired.len() >= 2 * state.left_by_sweep + SWEEP_MIN
         };
         if is_due {
             self.sweep_locked(guard);
@@ -450,11 +450,10 @@ impl Versions {
     }
 
     fn sweep_locked(&self, _guard: &ReentrantGuard<'_>) {
-        // The versions stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
+        // They stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
         let (variables, links_in_progress) = {
             let state = self.state.lock();
-            let variables = |version: &RetiredVersion| Some((version.number, version.variables.clone()?));
-            (state.retired.iter().filter_map(variables).collect::<Vec<_>>(), state.links_in_progress)
+            (state.retired_variables.clone(), state.links_in_progress)
         };
         let is_unused = |variables: &ResourceTracker| links_in_progress == 0 && variables.dependents().is_empty();
         for (number, variables) in variables {
@@ -462,17 +461,18 @@ impl Versions {
                 continue;
             }
             drop(variables.remove());
-            let mut state = self.state.lock();
-            let version = state.retired.iter_mut().find(|version| version.number == number);
-            let removed = version.and_then(|version| version.variables.take());
-            state.retired_with_variables -= usize::from(removed.is_some());
-            drop(state);
+            let removed: Vec<_> =
+                self.state.lock().retired_variables.extract_if(.., |(other, _)| *other == number).collect();
             // Without the lock, because the drop of a tracker takes locks of the session.
             drop(removed);
         }
         let gone: Vec<_> = {
             let mut state = self.state.lock();
-            let gone = state.retired.extract_if(.., |version| version.is_gone()).collect();
+            let is_gone = |version: &mut RetiredVersion| {
+                count_step();
+                version.removal.is_complete()
+            };
+            let gone = state.retired.extract_if(.., is_gone).collect();
             state.left_by_sweep = state.retired.len();
             gone
         };
@@ -486,7 +486,8 @@ impl Versions {
             let state = self.state.lock();
             let list: Vec<_> = state.live.values().map(|version| state.describe(&version.code)).collect();
             let parts = |version: &RetiredVersion| (version.number, version.functions.clone(), version.removal.clone());
-            (list, state.retired.iter().filter(|version| !version.is_gone()).map(parts).collect::<Vec<_>>())
+            let held = state.retired.iter().filter(|version| !version.removal.is_complete());
+            (list, held.map(parts).collect::<Vec<_>>())
         };
         // `obstacles` takes locks of the session, so it is called without the leaf lock.
         for (version, functions, removal) in retired {
@@ -517,13 +518,6 @@ fn keep_for(callers: &Pin, version: &Arc<Pin>) {
     if !callers.depend_on(version) {
         // Other code removed the version, so it accepts no dependants any more. It must stay in memory for ever.
         std::mem::forget(version.clone());
-    }
-}
-
-impl RetiredVersion {
-    /// Whether the version and its variables are freed.
-    fn is_gone(&self) -> bool {
-        self.variables.is_none() && self.removal.is_complete()
     }
 }
 

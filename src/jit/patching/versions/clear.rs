@@ -14,7 +14,7 @@ impl Versions {
         let trackers = {
             // Under the lock, so that one thread alone takes the versions.
             let _guard = self.lock()?;
-            self.trackers_to_remove(&self.dylib).unwrap_or_default()
+            self.trackers_to_remove(&self.dylib).ok_or_else(|| self.gone())?
         };
         self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         let removals = ResourceTracker::remove_all(&trackers);
@@ -56,7 +56,7 @@ impl ClearHook for Versions {
             trackers.push(code.tracker);
             trackers.extend(variables);
         }
-        trackers.extend(state.retired.into_iter().filter_map(|version| version.variables));
+        trackers.extend(state.retired_variables.into_iter().map(|(_, variables)| variables));
         self.state.lock().cleared = dylibs;
         Some(trackers)
     }
@@ -82,9 +82,12 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::base::steps_of;
+    use crate::host::Function;
     use crate::jit::inner::Jit;
     use crate::jit::patching::patchable::Patchable;
     use crate::jit::patching::versions::SWEEP_MIN;
+    use crate::link::{GraphBuilder, NewBlock, NewSymbol};
 
     const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
 
@@ -100,19 +103,51 @@ mod tests {
         (jit, kernels)
     }
 
+    /// A version of `f` that is a graph without variables, committed. Returns a handle that keeps the version.
+    fn commit_graph(kernels: &Patchable) -> Function<extern "C" fn()> {
+        let mut graph = GraphBuilder::new("f");
+        let code = graph.add_block(NewBlock::code(vec![0xc3; 16]));
+        graph.add_symbol(NewSymbol::function("f", code, 0));
+        let mut patch = kernels.patch();
+        patch.add_graph(graph.finish().unwrap());
+        // SAFETY: J1 - the function has this signature, and nothing has initialisers.
+        let prepared = unsafe { patch.link() }.unwrap();
+        // SAFETY: J1 - the function has this signature.
+        let handle = unsafe { prepared.lookup("f") }.unwrap();
+        drop(prepared.commit().unwrap());
+        handle
+    }
+
     #[test]
-    fn versions_that_are_gone_are_forgotten_and_those_in_use_are_not_visited_by_each_commit() {
-        let (_jit, kernels) = committed_twice();
-        let commit = || {
-            let mut patch = kernels.patch();
-            patch.add_object("scale_1.o", SCALE_1).unwrap();
-            // SAFETY: J1 - the object may run.
-            drop(unsafe { patch.link() }.unwrap().commit().unwrap());
-        };
-        let count = || kernels.0.versions.state.lock().retired.len();
-        (0..50).for_each(|_| commit());
-        // The first version stays, because it has the variables.
-        assert!(count() <= 1 + SWEEP_MIN, "{}", count());
+    fn versions_that_are_gone_are_forgotten() {
+        let jit = Jit::new().unwrap();
+        let kernels = jit.patchable_builder(jit.main_dylib(), &["f"]).history(0).build().unwrap();
+        (0..10 * SWEEP_MIN).for_each(|_| drop(commit_graph(&kernels)));
+        let count = kernels.0.versions.state.lock().retired.len();
+        assert!(count <= SWEEP_MIN, "{count}");
+    }
+
+    #[test]
+    fn commits_visit_few_versions_however_many_are_in_use() {
+        let jit = Jit::new().unwrap();
+        let builder = jit.patchable_builder(jit.main_dylib(), &["f"]).history(0);
+        let kernels = builder.max_versions(usize::MAX).build().unwrap();
+        let commits = 400;
+        let mut handles = Vec::new();
+        let steps = steps_of(|| handles.extend((0..commits).map(|_| commit_graph(&kernels))));
+        assert_eq!(kernels.versions().len(), commits);
+        let others = steps_of(|| handles.extend((0..commits).map(|_| commit_graph(&kernels))));
+        // Each number of versions at which they are visited is about twice the one before.
+        assert!(others < 2 * steps, "{steps} steps, then {others}");
+    }
+
+    #[test]
+    fn a_dylib_forgets_functions_that_were_removed() {
+        let (jit, kernels) = committed_twice();
+        let count = || jit.main_dylib().inner().state.lock().clear_hooks.len();
+        assert_eq!(count(), 1);
+        drop(kernels.remove().unwrap());
+        assert_eq!(count(), 0);
     }
 
     #[test]
