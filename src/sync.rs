@@ -141,9 +141,14 @@ pub(crate) fn unique_number() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// How many threads can run at the same time.
+/// On how many processors the calling thread may run. Limits of a control group do not count: reading them takes twenty system
+/// calls.
 pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, |count| count.get())
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) if set.count() > 0 => set.count() as usize,
+        // More than 1,024 processors.
+        _ => std::thread::available_parallelism().map_or(1, |count| count.get()),
+    }
 }
 
 /// Sleeps. Under loom, returns at once.
