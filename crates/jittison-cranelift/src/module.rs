@@ -116,7 +116,7 @@ impl JITModule {
     }
 
     /// Begins a group: what is defined from now on is removed together ([`Grouping::Manual`]). Returns the tracker of the group
-    /// before, which owns what was defined since the last call.
+    /// before, which owns what was defined since the last call. After its removal, its names may be defined again.
     ///
     /// # Errors
     /// The module was removed from its session.
@@ -422,7 +422,13 @@ impl JITModule {
         if !linkage.is_definable() {
             return Err(ModuleError::InvalidImportDefinition(self.name(id)));
         }
-        if !matches!(self.state_mut(id), State::Declared) {
+        let may_define = match self.state_mut(id) {
+            State::Declared => true,
+            // Its group was removed, or transferred: then the link finds the name defined.
+            State::Finalized { tracker, .. } => tracker.is_defunct(),
+            State::Pending | State::Redefinable(_) => false,
+        };
+        if !may_define {
             return Err(ModuleError::DuplicateDefinition(self.name(id)));
         }
         match self.grouping {

@@ -147,6 +147,32 @@ fn functions_of_one_batch_that_call_each_other_are_linked_and_removed_one_by_one
 }
 
 #[test]
+fn the_names_of_a_removed_group_may_be_defined_again() {
+    let mut module = module(Grouping::Manual);
+    for number in 1..4 {
+        let id = adds(&mut module, "again", number);
+        module.finalize_definitions().unwrap();
+        assert_eq!(call(&module, id, 10), 10 + number);
+        let twice = define(&mut module, id, |_, _, x| x);
+        assert!(matches!(twice, Err(ModuleError::DuplicateDefinition(_))), "{twice:?}");
+        assert!(module.next_group().unwrap().remove().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn the_names_of_a_transferred_group_stay_defined() {
+    let mut module = module(Grouping::Manual);
+    let id = adds(&mut module, "moved", 1);
+    module.finalize_definitions().unwrap();
+    let other = module.dylib().create_tracker().unwrap();
+    module.next_group().unwrap().transfer_to(&other).unwrap();
+    define(&mut module, id, |_, _, x| x).unwrap();
+    let error = module.finalize_definitions().unwrap_err();
+    assert!(format!("{error:?}").contains("moved"), "{error:?}");
+    assert_eq!(call(&module, id, 1), 2, "the first definition");
+}
+
+#[test]
 fn a_group_is_removed_by_its_tracker() {
     let mut module = module(Grouping::Manual);
     let kept = adds(&mut module, "kept", 1);
