@@ -101,18 +101,11 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Whether a definition stands for its group.
-    pub(super) fn is_signature(&self, symbol: SymbolIndex) -> bool {
-        !self.signatures.is_empty() && self.signatures.binary_search(&symbol).is_ok()
-    }
-
-    /// The symbol that stands for the group of another definition.
-    pub(super) fn leader_of(&self, symbol: SymbolIndex) -> Option<SymbolIndex> {
-        if self.members.is_empty() {
-            return None;
-        }
-        let position = self.members.binary_search_by_key(&symbol, |(member, _)| *member).ok()?;
-        Some(self.members[position].1)
+    /// Whether a definition stands for its group, and the symbol that stands for it if that is another one.
+    #[inline(never)] // called for few objects
+    pub(super) fn role_of(&self, symbol: SymbolIndex) -> (bool, Option<SymbolIndex>) {
+        let position = self.members.binary_search_by_key(&symbol, |(member, _)| *member).ok();
+        (self.signatures.binary_search(&symbol).is_ok(), position.map(|position| self.members[position].1))
     }
 }
 

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use object::elf::{SymbolBind, SymbolOther, SymbolType};
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::Name;
+use crate::base::{Name, until_nul};
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::{group_claim_name, is_private};
@@ -106,48 +107,52 @@ pub(super) fn visit_definitions(
     has_groups: bool,
     visit: &mut impl FnMut(InterfaceSymbol, usize),
 ) -> Result<(), Error> {
-    let mut defined = SmallVec::new();
-    let mut grouped = Vec::new();
+    let others: Vec<OtherSymbol>;
+    let (mut defined, mut grouped) = (SmallVec::new(), Vec::new());
     let has_default_versions = definitions(object, &mut defined, &mut grouped)?;
-    let groups = if has_groups { Groups::read(object, grouped)? } else { Groups::default() };
-    let mut others = Vec::new();
-    if has_default_versions || !groups.unnamed.is_empty() {
-        others = other_symbols(object, &defined, &groups)?;
+    let groups = if has_groups { Some(Groups::read(object, grouped)?) } else { None };
+    let own_count = defined.len();
+    let unnamed = groups.as_ref().map_or(&[][..], |groups| &groups.unnamed);
+    if has_default_versions || !unnamed.is_empty() {
+        others = other_symbols(object, &defined, unnamed)?;
+        defined.extend(others.iter().map(|other| (other.name.as_bytes(), other.index, &other.symbol)));
     }
-    let (count, mut number) = (defined.len() + others.len(), 0);
+    let (count, addressed_count) = (defined.len(), defined.len() - unnamed.len());
     let mut text = SharedText::of(object, &defined);
-    loop {
-        let symbol = match defined.get(number) {
-            Some((name, index, symbol)) => {
-                let (is_comdat, leader) = (groups.is_signature(*index), groups.leader_of(*index));
-                InterfaceSymbol { is_comdat, leader, ..interface_symbol(text.next_name(name), *index, symbol) }
-            }
-            None => match others.pop() {
-                Some(other) => other,
-                None => return Ok(()),
-            },
+    for (number, (name, index, symbol)) in defined.iter().enumerate() {
+        let has_address = number < addressed_count;
+        let (is_comdat, leader) = match &groups {
+            Some(groups) if number < own_count => groups.role_of(*index),
+            _ => (!has_address, None),
         };
-        visit(symbol, count - number);
-        number += 1;
+        let symbol = interface_symbol(text.next_name(name), *index, symbol);
+        visit(InterfaceSymbol { is_comdat, leader, has_address, ..symbol }, count - number);
     }
+    Ok(())
 }
 
-/// The symbols that come after the definitions, in reverse: a second name, `name@VERSION`, of each definition
-/// `name@@VERSION`, because references may name that version; and the symbols that stand for groups.
+/// A symbol that the object's symbol table does not have.
+struct OtherSymbol {
+    name: String,
+    index: SymbolIndex,
+    symbol: ElfSymbol,
+}
+
+/// The symbols that come after the definitions: a second name, `name@VERSION`, of each definition `name@@VERSION`, because
+/// references may name that version; and the symbols that stand for groups.
 #[cold]
 fn other_symbols(
     object: &ElfObject<'_>,
     defined: &[Defined<'_>],
-    groups: &Groups<'_>,
-) -> Result<Vec<InterfaceSymbol>, Error> {
+    unnamed: &[UnnamedGroup<'_>],
+) -> Result<Vec<OtherSymbol>, Error> {
     let mut found = Vec::new();
     for (_, index, symbol) in defined {
         if let Some((name, version)) = object.symbol_name(symbol)?.split_once("@@") {
-            found.push(interface_symbol(Name::from(format!("{name}@{version}")), *index, symbol));
+            found.push(OtherSymbol { name: format!("{name}@{version}"), index: *index, symbol: **symbol });
         }
     }
-    found.extend(groups.unnamed.iter().map(group_symbol));
-    found.reverse();
+    found.extend(unnamed.iter().map(group_symbol));
     Ok(found)
 }
 
@@ -220,16 +225,16 @@ impl SharedText {
 
 /// Collects the global definitions in `defined`, and those of them that are in section groups in `grouped`. An
 /// out-parameter, because the vector is too large to move. Returns whether some definition is of a default version.
-fn definitions<'a>(
+fn definitions<'a: 'names, 'names>(
     object: &ElfObject<'a>,
-    defined: &mut SmallVec<[Defined<'a>; 16]>,
+    defined: &mut SmallVec<[Defined<'names>; 16]>,
     grouped: &mut Vec<SymbolIndex>,
 ) -> Result<bool, Error> {
     let mut has_default_versions = false;
     let symbols = object.symbols.all;
     // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
-    let may_have_versions = object.may_have_versions();
+    let (plain_names, may_have_versions) = (object.plain_names_table(), object.may_have_versions());
     // The last section that was found to be loaded and in no group. Most definitions are in the section of the one
     // before.
     let mut plain_section = shn::UNDEF;
@@ -237,7 +242,7 @@ fn definitions<'a>(
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
         }
-        let name = match object.plain_symbol_name(symbol) {
+        let name = match plain_names.get(symbol.st_name(LE) as usize..).and_then(until_nul) {
             Some(name) => name,
             None => object.symbol_name(symbol)?.as_bytes(),
         };
@@ -319,24 +324,14 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
     }
 }
 
-/// The symbol that stands for a section group. No symbol of a compiler has such a name.
+/// The symbol that stands for a section group: weak, hidden and without a type of its own. No symbol of a compiler has such
+/// a name.
 #[cold]
-fn group_symbol(group: &UnnamedGroup<'_>) -> InterfaceSymbol {
-    InterfaceSymbol {
-        name: Name::from(group_claim_name(group.signature)),
-        index: group.symbol,
-        is_weak: true,
-        is_exported: false,
-        is_callable: false,
-        is_untyped: false,
-        is_thread_local: false,
-        is_absolute: false,
-        is_comdat: true,
-        leader: None,
-        has_address: false,
-        is_common: false,
-        size: 0,
-    }
+fn group_symbol(group: &UnnamedGroup<'_>) -> OtherSymbol {
+    let mut symbol = ElfSymbol::default();
+    symbol.set_st_info(SymbolBind(st::BIND_WEAK), SymbolType(st::TYPE_OBJECT));
+    symbol.st_other = SymbolOther(st::VISIBILITY_HIDDEN);
+    OtherSymbol { name: group_claim_name(group.signature), index: group.symbol, symbol }
 }
 
 /// The common symbol that gcc defines in an object without machine code.

@@ -39,7 +39,6 @@ use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, 
 use object::{LittleEndian, U32};
 
 use crate::arch::Arch;
-use crate::base::until_nul;
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::NameTable;
 use crate::link::graph::SymbolIndex;
@@ -232,11 +231,11 @@ impl<'a> ElfObject<'a> {
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
 
-    /// The fast path for a symbol's name, which is ASCII. `None` if the name needs checks or must be counted.
-    #[inline]
-    pub(crate) fn plain_symbol_name(&self, symbol: &ElfSymbol) -> Option<&'a [u8]> {
-        let names = self.names.as_ref().filter(|_| self.has_bounded_names)?;
-        until_nul(names.suffix(symbol.st_name(LE))?)
+    /// The symbols' string table, for the fast path: an ASCII name begins at every offset. Empty if names need checks or
+    /// must be counted.
+    pub(crate) fn plain_names_table(&self) -> &'a [u8] {
+        let names = self.names.as_ref().filter(|_| self.has_bounded_names);
+        names.and_then(|names| names.suffix(0)).unwrap_or_default()
     }
 
     /// The range of offsets in the object at which a symbol's name may begin without further checks. Empty if names
@@ -334,6 +333,7 @@ fn machine_name(machine: u16) -> String {
 /// Symbol types, bindings and visibilities of the gABI and of GNU.
 pub(crate) mod st {
     pub(crate) const TYPE_NOTYPE: u8 = 0;
+    pub(crate) const TYPE_OBJECT: u8 = 1;
     pub(crate) const TYPE_SECTION: u8 = 3;
     pub(crate) const TYPE_FILE: u8 = 4;
     pub(crate) const TYPE_FUNC: u8 = 2;
