@@ -262,15 +262,6 @@ impl<'data> Reader<'_, 'data> {
         };
         let is_plain = !may_be_special(from_name);
         self.graph.has_named_sections |= from_name.first() != Some(&b'.');
-        let role = match flags & shf::TLS {
-            0 if is_plain => Role::Plain,
-            0 => role_of(from_name),
-            _ => Role::ThreadLocal,
-        };
-        if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
-            let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
-            return Err(object.malformed(problem));
-        }
         let pool = match flags & (shf::EXECINSTR | shf::WRITE) {
             0 => SegmentKind::ReadOnly,
             shf::WRITE if is_plain || !is_relocated_only(from_name) => SegmentKind::Data,
@@ -278,12 +269,29 @@ impl<'data> Reader<'_, 'data> {
             _ => SegmentKind::Code,
         };
         let is_retained = flags & shf::GNU_RETAIN != 0;
-        let block = Block { role, is_retained, ..Block::new(text, pool, content, size, align) };
-        let id = self.graph.push(block);
-        if role != Role::Plain {
-            self.graph.special.push(id);
+        let id = self.graph.push(Block { is_retained, ..Block::new(text, pool, content, size, align) });
+        if !is_plain || flags & shf::TLS != 0 {
+            self.set_role(id, flags, from_name)?;
         }
         Ok(Some(id))
+    }
+
+    /// Sets the role of a section that may be special.
+    #[inline(never)] // called for few sections, so that the code for all others has more registers
+    fn set_role(&mut self, id: BlockId, flags: u64, from_name: &[u8]) -> Result<(), Error> {
+        let role = if flags & shf::TLS == 0 { role_of(from_name) } else { Role::ThreadLocal };
+        if role == Role::Plain {
+            return Ok(());
+        }
+        let block = &mut self.graph.blocks[id.index()];
+        block.role = role;
+        if matches!(role, Role::Initializers { .. }) && block.size % 8 != 0 {
+            let (name, size) = (std::str::from_utf8(only_name(from_name)).unwrap_or(""), block.size);
+            let problem = format!("section `{name}` has {size} bytes, which is no whole number of addresses");
+            return Err(self.object.malformed(problem));
+        }
+        self.graph.special.push(id);
+        Ok(())
     }
 
     /// A section's name, and the string table from the name on (or the name alone), for tests of its first bytes.
@@ -345,7 +353,7 @@ impl<'data> Reader<'_, 'data> {
     fn symbols(&mut self) -> Result<(), Error> {
         let object = self.object;
         let symbols = object.symbols.all;
-        let (names, mut rest) = (object.plain_names(), symbols);
+        let (names, mut rest) = (object.plain_names(), self.null_symbol(symbols));
         loop {
             // The first symbol is the null symbol, whatever its fields say. Only the general path knows that.
             if rest.len() < symbols.len() {
@@ -371,6 +379,19 @@ impl<'data> Reader<'_, 'data> {
             });
         }
         Ok(())
+    }
+
+    /// The fast path for the null symbol, as compilers write it. Returns the symbols that are left.
+    fn null_symbol<'s>(&mut self, symbols: &'s [ElfSymbol]) -> &'s [ElfSymbol] {
+        match (symbols.split_first(), self.object.names_start()) {
+            (Some((null, rest)), Some(names)) if (null.st_info.0, null.st_name(LE)) == (0, 0) => {
+                let (name, definition) = (Text::Terminated(names), Definition::Absolute(0));
+                let (size, is_hidden) = (null.st_size(LE), is_hidden(null));
+                self.graph.symbols.push(GraphSymbol { name, definition, size, binding: Binding::Local, is_hidden });
+                rest
+            }
+            _ => symbols,
+        }
     }
 
     /// The general path for one symbol.
