@@ -23,8 +23,9 @@ pub(crate) fn stub(distance: i32) -> [u8; STUB_SIZE] {
 /// boundary of 32 bytes, which some processors decode slowly. Twelve bytes for a marked stub would.
 #[inline]
 pub(crate) fn plain_stub(distance: i32) -> [u8; PLAIN_STUB_SIZE] {
-    let [a, b, c, d] = distance.wrapping_sub(6).to_le_bytes();
-    [0xff, 0x25, a, b, c, d, TRAP, TRAP]
+    // One word, because the compiler would put an array together byte by byte.
+    const JUMP: u64 = u64::from_le_bytes([0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP]);
+    (JUMP | u64::from(distance.wrapping_sub(6) as u32) << 16).to_le_bytes()
 }
 
 /// Whether `before` ends with the opcode of `call`, `jmp` or a conditional jump whose operand is a distance of four
