@@ -10,7 +10,7 @@ use crate::link::prefix_filter::PrefixFilter;
 
 /// Makes weak references to these names strong.
 pub(crate) fn require(graph: &mut LinkGraph) {
-    if !graph.has_weak_externals || !graph.may_have_any_external(&PREFIXES) {
+    if !graph.may_have_any_external(&PREFIXES) {
         return;
     }
     for index in graph.first_global as usize..graph.symbols.len() {

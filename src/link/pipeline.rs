@@ -22,6 +22,7 @@
 
 use std::cell::Cell;
 
+use crate::arch::KindSet;
 use crate::base::{ExecutorAddr, Pooled, PooledBox, RecycledVec, SegmentKind, TlsIndex, impl_recycle};
 use crate::error::{LinkFault, Result};
 use crate::link::bounds;
@@ -189,6 +190,7 @@ impl ReadLink {
     }
 
     /// Whether the object has sections that `__start_` and `__stop_` symbols can name.
+    #[inline]
     pub(crate) fn has_section_parts(&self) -> bool {
         self.link.graph.has_named_sections && !bounds::parts(&self.link.graph).is_empty()
     }
@@ -215,10 +217,14 @@ impl ReadLink {
             claim::claim(graph, is_owned)?;
         }
         init_fragments::build_functions(graph)?;
-        linker_names::require(graph);
+        if graph.has_weak_externals {
+            linker_names::require(graph);
+        }
         // Symbols that a linker defines: stubs of indirect functions, bounds of sections, the base of the thread-local
         // block.
-        indirect::build_stubs(graph);
+        if !graph.indirect.is_empty() {
+            indirect::build_stubs(graph);
+        }
         bounds::find(graph);
         if !graph.requested_bounds.is_empty() {
             bounds::define(graph);
@@ -236,9 +242,13 @@ impl ReadLink {
         pass(PlanStage::Pruned, graph)?;
         changes::check::check(graph)?;
         // Space for every GOT slot and stub that an edge may need.
-        thread_locals::add_descriptor_function(graph);
+        if graph.kinds.has_any_of(KindSet::DESCRIPTOR) {
+            thread_locals::add_descriptor_function(graph);
+        }
         symbol_uses.collect(graph);
-        sizes::find(graph, symbol_uses.kinds);
+        if symbol_uses.kinds.has_any_of(KindSet::SIZE) {
+            sizes::find(graph);
+        }
         tables.build(graph, symbol_uses);
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;

@@ -2,16 +2,11 @@
 //! symbol knows its size. So the link lists these symbols after claiming and dead-stripping, and the caller sets their
 //! sizes when it has found them.
 
-use crate::arch::KindSet;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 
 /// Lists the externals whose sizes the edges of blocks that are not dropped refer to, in `LinkGraph::sized_externals`.
-/// `kinds` has the kinds of all edges.
-pub(crate) fn find(graph: &mut LinkGraph, kinds: KindSet) {
-    if !kinds.has_any_of(KindSet::SIZE) {
-        return;
-    }
+pub(crate) fn find(graph: &mut LinkGraph) {
     let is_elsewhere = |edge: &&Edge| edge.kind.is_size() && graph.definition(edge.symbol) == Definition::External;
     let mut found: Vec<SymbolIndex> = graph.live_edges().filter(is_elsewhere).map(|edge| edge.symbol).collect();
     found.sort_unstable();

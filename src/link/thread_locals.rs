@@ -18,7 +18,7 @@
 //! result, as the descriptor convention requires, and calls `__tls_get_addr`. `arch` has its code, and says which
 //! registers may be lost if that call allocates.
 
-use crate::arch::{EdgeKind, KindSet};
+use crate::arch::EdgeKind;
 use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{
@@ -98,11 +98,8 @@ pub(crate) fn define_module_base(graph: &mut LinkGraph) {
     graph.blocks[first.index()].is_retained = true;
 }
 
-/// Adds the function that the object's TLS descriptors point to, if the object uses descriptors.
+/// Adds the function that the object's TLS descriptors point to.
 pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
-    if !graph.kinds.has_any_of(KindSet::DESCRIPTOR) {
-        return;
-    }
     let name = "__tls_get_addr";
     let get_address = graph.find_external(name).unwrap_or_else(|| graph.insert_external(name));
     let block = graph.insert_code(".tlsdesc", graph.arch.tls_descriptor(), |()| get_address);

@@ -28,10 +28,14 @@ use crate::link::graph::{Binding, BlockId, Definition, Edge, GraphSymbol, LinkGr
 ///
 /// # Errors
 /// [`LinkFault::InvalidGraph`](crate::error::LinkFault::InvalidGraph): the first change that breaks the graph.
+#[inline]
 pub(crate) fn check(graph: &mut LinkGraph) -> Result<()> {
-    if !graph.has_unchecked_changes() {
-        return Ok(());
-    }
+    if graph.has_unchecked_changes() { check_recorded(graph) } else { Ok(()) }
+}
+
+/// Checks the changes that are recorded.
+#[cold]
+fn check_recorded(graph: &mut LinkGraph) -> Result<()> {
     if graph.record().unchecked.has_removed_blocks {
         graph.remove_symbols_of_removed_blocks();
     }
