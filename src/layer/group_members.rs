@@ -24,10 +24,13 @@ impl GroupMembers {
 
     /// The pairs of positions. `indices` are the indices of the claimed symbols. A member whose leader is not claimed is
     /// in no pair.
+    #[inline]
     pub(super) fn into_pairs(self, indices: impl Iterator<Item = SymbolIndex>) -> Box<[(u32, u32)]> {
-        if self.found.is_empty() {
-            return Box::default();
-        }
+        if self.found.is_empty() { Box::default() } else { self.pairs(indices) }
+    }
+
+    #[cold]
+    fn pairs(self, indices: impl Iterator<Item = SymbolIndex>) -> Box<[(u32, u32)]> {
         let positions: FxHashMap<SymbolIndex, u32> = indices.zip(0..).collect();
         let pair = |(member, leader): (u32, SymbolIndex)| Some((member, *positions.get(&leader)?));
         self.found.into_iter().filter_map(pair).collect()

@@ -34,7 +34,7 @@ impl Hooks {
         graph: &mut LinkGraph,
         promises: &Promises<'_>,
     ) -> Result<()> {
-        for (plugin, hooks) in self.plugins.iter().flat_map(|plugins| plugins.iter()).zip(&mut self.by_plugin) {
+        for (plugin, hooks) in self.plugins.as_deref().unwrap_or_default().iter().zip(&mut self.by_plugin) {
             let (outcome, hook) = match hooks {
                 Some(hooks) => (hooks.prepare(graph), "prepare"),
                 None => (plugin.join(origin, graph).map(|joined| *hooks = joined), "join"),
@@ -48,7 +48,7 @@ impl Hooks {
     }
 
     pub(super) fn pruned(&mut self, graph: &mut LinkGraph, promises: &Promises<'_>) -> Result<()> {
-        for (plugin, hooks) in self.plugins.iter().flat_map(|plugins| plugins.iter()).zip(&mut self.by_plugin) {
+        for (plugin, hooks) in self.plugins.as_deref().unwrap_or_default().iter().zip(&mut self.by_plugin) {
             let Some(hooks) = hooks else { continue };
             let outcome = hooks.pruned(graph);
             if outcome.is_err() || graph.has_unchecked_changes() {
@@ -62,7 +62,7 @@ impl Hooks {
     /// The methods of [`PlacedLink`] refuse what is not valid, so nothing is checked afterwards.
     pub(super) fn placed(&mut self, link: &mut PlacedLink) -> Result<()> {
         let plugins = self.plugins.take();
-        for (plugin, hooks) in plugins.iter().flat_map(|plugins| plugins.iter()).zip(&mut self.by_plugin) {
+        for (plugin, hooks) in plugins.as_deref().unwrap_or_default().iter().zip(&mut self.by_plugin) {
             let Some(hooks) = hooks else { continue };
             hooks.placed(link).map_err(|error| broken_by(plugin, "placed", error))?;
         }

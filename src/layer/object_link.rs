@@ -282,8 +282,12 @@ fn link_read(
     let sequence = tracker.next_object_serial();
     let initializers = initializer_symbol(&name, sequence, has_initializers || symbols.is_empty());
     let anchor = anchor_symbol(tracker.dylib_handle(), &name, sequence, read.has_section_parts());
-    let unnumbered = initializers.into_iter().chain(anchor.clone());
-    symbols.extend(unnumbered.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
+    if let Some((name, flags)) = initializers {
+        symbols.push(ClaimedSymbol::with_flags(name, flags, None));
+    }
+    if let Some((name, flags)) = anchor.clone() {
+        symbols.push(ClaimedSymbol::with_flags(name, flags, None));
+    }
     let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
     let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };

@@ -49,7 +49,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
         }
         contents.append(graph, id);
     }
-    for id in zero_fill {
+    for &id in &zero_fill {
         let block = &mut graph.blocks[id.index()];
         let segment = &mut plan.segments[block.pool.index()];
         let start = segment.size;
