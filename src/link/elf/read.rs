@@ -285,7 +285,7 @@ impl<'data> Reader<'_, 'data> {
         }
         let block = &mut self.graph.blocks[id.index()];
         block.role = role;
-        if matches!(role, Role::Initializers { .. }) && block.size % 8 != 0 {
+        if matches!(role, Role::Initializers { .. }) && !block.size.is_multiple_of(8) {
             let (name, size) = (std::str::from_utf8(only_name(from_name)).unwrap_or(""), block.size);
             let problem = format!("section `{name}` has {size} bytes, which is no whole number of addresses");
             return Err(self.object.malformed(problem));
