@@ -7,6 +7,7 @@
 //! | this file | methods that add, look up, initialise, stub and measure |
 //! | `guarded.rs` | guards, lookups under a guard, and the removal that waits for nothing |
 //! | `files.rs`, `libraries.rs` | objects and archives that are given by path |
+//! | `compiling/` | functions that are compiled at their first call, and again when they are called often |
 //! | `patching/` | functions that are replaced while threads call them |
 //! | `program.rs` | a set of objects that runs as a program |
 //! | `stub.rs`, `symbolize.rs` | handles to stubs; names for addresses of linked code |
@@ -20,6 +21,7 @@
 //!   passes the promise on to `host` unchanged, and adds what keeps the code in memory.
 
 mod builder;
+mod compiling;
 mod files;
 mod guarded;
 mod inner;
@@ -45,6 +47,9 @@ use crate::session::{
 use crate::sync::Arc;
 
 pub use builder::JitBuilder;
+pub use compiling::{
+    CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, ReOptimizeLayer, ReOptimized,
+};
 pub use inner::Jit;
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};

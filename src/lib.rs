@@ -189,8 +189,9 @@ pub use error::{Error, ErrorKind};
 #[doc(inline)]
 pub use host::{Function, Symbol};
 pub use jit::{
-    CodeLocation, Committed, Jit, JitBuilder, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program,
-    ProgramEvent, RolledBack, Stub,
+    CodeLocation, Committed, CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, Jit, JitBuilder,
+    Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,
+    ReOptimized, RolledBack, Stub,
 };
 #[doc(inline)]
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};

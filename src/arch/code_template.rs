@@ -47,3 +47,14 @@ pub(crate) enum HandlerTarget {
     /// The function that registers the handler.
     Function,
 }
+
+/// What a counter stub refers to.
+#[derive(Clone, Copy)]
+pub(crate) enum CounterTarget {
+    /// The number of calls that are left, in eight bytes.
+    Counter,
+    /// The word with the address of the entry that is called when none is left.
+    Entry,
+    /// The function whose calls are counted.
+    Function,
+}

@@ -32,7 +32,9 @@ use std::ops::Range;
 
 use crate::base::ExecutorAddr;
 
-pub(crate) use code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
+pub(crate) use code_template::{
+    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
+};
 pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
@@ -279,6 +281,13 @@ impl Arch {
     pub(crate) fn with_handle(self) -> &'static [CodeTemplate<HandlerTarget>; 3] {
         match self {
             Arch::X86_64 => &x86_64::code::WITH_HANDLE,
+        }
+    }
+
+    /// Counts a call, and goes to the function or, when the count is used up, to an entry.
+    pub(crate) fn counter_stub(self) -> &'static CodeTemplate<CounterTarget> {
+        match self {
+            Arch::X86_64 => &x86_64::code::COUNTER_STUB,
         }
     }
 

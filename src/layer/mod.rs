@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type |
 //! | `object_link.rs` | the link of one object, step by step |
+//! | `emitted_graph.rs` | the link of a graph whose symbols a unit has claimed |
 //! | `claim_map.rs`, `added_definitions.rs` | which symbol of the graph defines each claimed symbol; claims of what plugins added |
 //! | `external_lookup.rs`, `found_externals.rs` | the lookup of what the object refers to; what the link reads of the results |
 //! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
@@ -31,6 +32,7 @@
 
 mod added_definitions;
 mod claim_map;
+mod emitted_graph;
 mod external_lookup;
 mod found_externals;
 mod group_members;

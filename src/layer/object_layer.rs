@@ -13,6 +13,7 @@ use std::fmt;
 use crate::base::ShardedArc;
 use crate::error::Result;
 use crate::host::{Executor, InProcess};
+use crate::layer::emitted_graph;
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::memory_ledger::MemoryLedger;
 use crate::layer::object_link::{Object, link_graph_now, link_now};
@@ -22,7 +23,9 @@ use crate::layer::registered_sessions::RegisteredSessions;
 use crate::layer::section_bounds::SectionBounds;
 use crate::link::{BuiltGraph, ObjectBuffer, WrappedNames};
 use crate::memory::{MemoryManager, MemoryUsage, Tenant};
-use crate::session::{ExecutionSession, JitDylib, ManagerRank, ResourceKey, ResourceTracker};
+use crate::session::{
+    ExecutionSession, JitDylib, ManagerRank, MaterializationResponsibility, ResourceKey, ResourceTracker,
+};
 use crate::sync::Arc;
 
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). [Register](Self::register) it with the session.
@@ -176,6 +179,19 @@ impl ObjectLinkingLayer {
     pub fn link_graph(&self, tracker: &ResourceTracker, graph: BuiltGraph) -> Result<()> {
         self.inner.sessions.check(tracker.dylib_handle())?;
         link_graph_now(&self.inner, tracker, graph)
+    }
+
+    /// Links the graph of a [`MaterializationUnit`](crate::session::MaterializationUnit) that makes it when one of its symbols
+    /// is looked up (ORC: `emit`). The graph defines the symbols of `responsibility`. What it defines beyond them is claimed
+    /// for the same tracker.
+    ///
+    /// A failure reaches lookups through the symbols: the graph lacks one of them or has a COMDAT group, another of its
+    /// symbols is defined elsewhere, or its link fails.
+    pub fn emit_graph(&self, responsibility: MaterializationResponsibility, graph: BuiltGraph) {
+        match self.inner.sessions.check(responsibility.dylib_handle()) {
+            Ok(()) => emitted_graph::emit(&self.inner, responsibility, graph),
+            Err(error) => responsibility.fail(error),
+        }
     }
 
     /// Memory of the code under a key, in constant time.

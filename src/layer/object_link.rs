@@ -187,6 +187,11 @@ impl Object {
         Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
 
+    /// The graph of a generator whose symbols are claimed.
+    pub(super) fn claimed(graph: BuiltGraph, claims: ClaimMap) -> Object {
+        Object { input: Input::Graph(graph.read), claims }
+    }
+
     /// Size of the claimed symbol at a position, in bytes.
     fn size_bytes(&self, index: usize) -> u64 {
         match &self.claims.numbers {
@@ -196,7 +201,11 @@ impl Object {
     }
 
     /// Links the object for a lookup of one of its symbols. The outcome reaches the lookup through the symbols.
-    fn materialize(self, layer: Arc<ArcShard<LayerInner>>, mut responsibility: MaterializationResponsibility) {
+    pub(super) fn materialize(
+        self,
+        layer: Arc<ArcShard<LayerInner>>,
+        mut responsibility: MaterializationResponsibility,
+    ) {
         let report = LinkReport::begin(responsibility.observers());
         let Object { input, claims } = self;
         let read = match input {
@@ -317,14 +326,19 @@ fn link_read(
 
 /// The symbol without address that stands for an object's initialisers, if it `is_needed`. An object without definitions
 /// needs it too, so that a lookup can materialise it.
-fn initializer_symbol(object: &str, sequence: u64, is_needed: bool) -> Option<(Name, SymbolFlags)> {
+pub(super) fn initializer_symbol(object: &str, sequence: u64, is_needed: bool) -> Option<(Name, SymbolFlags)> {
     let name = || Name::from(format!("{object}#{sequence}.initializers"));
     is_needed.then(|| (name(), SymbolFlags::SIDE_EFFECTS_ONLY))
 }
 
 /// The hidden symbol that stands for the sections of an object whose bounds other objects may request, if it `is_needed`. Such
 /// an object depends on it (`section_bounds.rs`). The dylib's number keeps the name apart from those of other dylibs.
-fn anchor_symbol(dylib: &JitDylib, object: &str, sequence: u64, is_needed: bool) -> Option<(Name, SymbolFlags)> {
+pub(super) fn anchor_symbol(
+    dylib: &JitDylib,
+    object: &str,
+    sequence: u64,
+    is_needed: bool,
+) -> Option<(Name, SymbolFlags)> {
     let name = || Name::from(format!("{object}#{}.{sequence}.sections", dylib.id()));
     is_needed.then(|| (name(), SymbolFlags::NONE))
 }
@@ -555,7 +569,7 @@ fn known_size(found: &LookupResult) -> Option<u64> {
     }
 }
 
-fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
+pub(super) fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
     SymbolFlags::WEAK.only_if(symbol.is_weak)
         | SymbolFlags::COMMON.only_if(symbol.is_common)
         | SymbolFlags::COMDAT.only_if(symbol.is_comdat)

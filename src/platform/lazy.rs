@@ -158,7 +158,8 @@ impl LazyReexports {
             })
         };
         let bindings: Vec<_> = aliases.iter().map(bind).collect();
-        let entries = self.make_entries(&bindings)?;
+        let target = |binding: &Arc<Binding>| -> Arc<dyn LazyTarget> { binding.clone() };
+        let entries = self.make_entries(bindings.iter().map(target).collect(), |index| &aliases[index].name)?;
         let start = entries.memory.address(SegmentKind::Code);
         let entry_of = move |index: usize| start.offset((index * LAZY_ENTRY_SIZE) as u64);
         let names: Vec<_> =
@@ -188,10 +189,29 @@ impl LazyReexports {
         self.entries.0.tenants()
     }
 
-    /// Allocates one entry per binding, and the slot that all entries jump through.
-    fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<EntryBlock> {
+    /// Makes an entry that leads to a target of another service. The entry is a function that calls
+    /// [`find`](LazyTarget::find), and goes on at the address that it returns. `name` is its name in errors.
+    pub(crate) fn make_entry(&self, target: Arc<dyn LazyTarget>, name: &str) -> Result<LazyEntry> {
+        self.make_entries(vec![target], |_| name).map(LazyEntry)
+    }
+
+    /// Gives an entry to a tracker, which frees it before its code.
+    ///
+    /// # Errors
+    /// The tracker is defunct. Then the entry is freed.
+    pub(crate) fn record_entry(&self, tracker: &ResourceTracker, entry: LazyEntry) -> Result<()> {
+        let dylib = tracker.dylib();
+        tracker.with_resource_key(|key| self.entries.0.record(&dylib, key, entry.0))
+    }
+
+    /// Allocates one entry per target, and the slot that all entries jump through.
+    fn make_entries<'a>(
+        &self,
+        targets: Vec<Arc<dyn LazyTarget>>,
+        name_of: impl Fn(usize) -> &'a str,
+    ) -> Result<EntryBlock> {
         let mut plan = SegmentPlan::default();
-        let code = (bindings.len() * LAZY_ENTRY_SIZE) as u64;
+        let code = (targets.len() * LAZY_ENTRY_SIZE) as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
         plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
@@ -199,17 +219,24 @@ impl LazyReexports {
         let start = memory.address(SegmentKind::Code);
         let call_through = self.executor.call_through_address();
         memory.working(SegmentKind::ReadOnly).copy_from_slice(&call_through.value().to_le_bytes());
-        let target = |binding: &Arc<Binding>| -> Arc<dyn LazyTarget> { binding.clone() };
-        let entries = self.executor.register_lazy_targets(bindings.iter().map(target).collect());
-        let code = memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE);
-        for ((index, entry), binding) in code.enumerate().zip(bindings) {
+        let entries = self.executor.register_lazy_targets(targets);
+        for (index, entry) in memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE).enumerate() {
             let offset = (index * LAZY_ENTRY_SIZE) as u64;
-            let (place, name) = (start.offset(offset), &binding.alias.name);
+            let place = start.offset(offset);
             let distance = Arch::NATIVE.slot_distance(place, slot);
-            let distance = distance.ok_or_else(|| stubs::out_of_range("lazy functions", place, slot, offset, name))?;
-            entry.copy_from_slice(&entries.entry(index, distance));
+            let out_of_range = || stubs::out_of_range("lazy functions", place, slot, offset, name_of(index));
+            entry.copy_from_slice(&entries.entry(index, distance.ok_or_else(out_of_range)?));
         }
         Ok(EntryBlock { entries, memory: memory.finalize(Vec::new())? })
+    }
+}
+
+/// An entry that belongs to no tracker yet. No thread may run it any more when this is dropped.
+pub(crate) struct LazyEntry(EntryBlock);
+
+impl LazyEntry {
+    pub(crate) fn address(&self) -> ExecutorAddr {
+        self.0.memory.address(SegmentKind::Code)
     }
 }
 

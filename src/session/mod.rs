@@ -87,6 +87,7 @@
 //!
 //! The session does not link, does not allocate code memory, and does not call linked code.
 
+mod background_work;
 mod calls;
 mod core;
 mod execution_session;
@@ -100,6 +101,7 @@ mod symbols;
 mod types;
 mod work;
 
+pub(crate) use background_work::BackgroundWork;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use calls::late_binding_count;
@@ -108,7 +110,7 @@ pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOption
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
 pub use core::jit_dylib::JitDylib;
 pub use core::materialization::MaterializationUnit;
-pub(crate) use core::materialization::NameSink;
+pub(crate) use core::materialization::{NameSink, UnitSymbol};
 pub(crate) use core::observer::Observers;
 pub use core::observer::{Event, Observer};
 pub(crate) use core::resource_manager::ManagerRank;

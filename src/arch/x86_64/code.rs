@@ -1,7 +1,9 @@
 //! Machine code of the linker's own: stubs, entries of lazy and indirect functions, the function of TLS descriptors,
 //! handlers with a handle.
 
-use crate::arch::code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
+use crate::arch::code_template::{
+    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
+};
 use crate::arch::edge_kind::EdgeKind;
 use crate::arch::{LAZY_ENTRY_SIZE, PLAIN_STUB_SIZE, STUB_SIZE};
 
@@ -191,6 +193,22 @@ pub(crate) static WITH_HANDLE: [CodeTemplate<HandlerTarget>; 3] = [
 
 const WITH_HANDLE_FIELDS: [TemplateField<HandlerTarget>; 2] =
     [field(7, EdgeKind::Delta32, HandlerTarget::Handle), field(12, EdgeKind::Branch32, HandlerTarget::Function)];
+
+/// Counts a call, and goes to the function: `endbr64; subq $1,counter(%rip); je 1f; jmp function; 1: jmp *entry(%rip)`.
+///
+/// The flags and `%r11`, which the entry uses, are free at the start of a function (psABI 3.2.1). The subtraction is not atomic,
+/// because a lost count does no harm: each thread subtracts one from what it has read, so some call reaches zero.
+pub(crate) static COUNTER_STUB: CodeTemplate<CounterTarget> = CodeTemplate {
+    bytes: &[
+        0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0x2d, 0, 0, 0, 0, 1, 0x74, 5, 0xe9, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0,
+    ],
+    fields: &[
+        // One byte of the instruction follows the field.
+        TemplateField { offset: 7, kind: EdgeKind::Delta32, addend: -5, target: CounterTarget::Counter },
+        field(15, EdgeKind::Branch32, CounterTarget::Function),
+        field(21, EdgeKind::Delta32, CounterTarget::Entry),
+    ],
+};
 
 /// A four-byte field at the end of its instruction, which counts from there.
 const fn field<T>(offset: u32, kind: EdgeKind, target: T) -> TemplateField<T> {

@@ -41,3 +41,4 @@ mod versions;
 pub use outcome::{Committed, PatchVersion, RolledBack};
 pub use patch::{Patch, PreparedPatch};
 pub use patchable::{Patchable, PatchableBuilder};
+pub(in crate::jit) use patchable_inner::UnheldPatchable;

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::Name;
+use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
@@ -26,7 +26,9 @@ use crate::jit::patching::variables;
 use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
 use crate::link::{BuiltGraph, ObjectBuffer};
-use crate::session::{JitDylib, Pin, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
+use crate::session::{
+    JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch, Visibility,
+};
 use crate::sync::Arc;
 
 /// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects, graphs and requirements, to
@@ -90,6 +92,16 @@ impl Patch {
     /// Adds a graph of a code generator. [`GraphBuilder`](crate::link::GraphBuilder) makes it.
     pub fn add_graph(&mut self, graph: BuiltGraph) -> &mut Patch {
         self.inputs.push(PatchInput::Graph(graph));
+        self
+    }
+
+    /// Adds a graph that is made for the tracker of the version.
+    pub(in crate::jit) fn add_made(
+        &mut self,
+        name: &str,
+        make: impl FnOnce(&ResourceTracker) -> Result<BuiltGraph> + Send + 'static,
+    ) -> &mut Patch {
+        self.inputs.push(PatchInput::Made(name.to_string(), Box::new(make)));
         self
     }
 
@@ -258,6 +270,11 @@ impl PreparedPatch {
     /// The number of the version.
     pub fn version(&self) -> u64 {
         self.version.code().number
+    }
+
+    /// The address of a symbol of this version, hidden ones included.
+    pub(in crate::jit) fn address_of(&self, name: &str) -> Result<ExecutorAddr> {
+        self.version.code().dylib.lookup_address(name)
     }
 
     /// Looks up a function of this version, not through its stub. Use it to try the version before the commit. The handle

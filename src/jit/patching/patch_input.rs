@@ -11,13 +11,18 @@ use crate::session::ResourceTracker;
 pub(super) enum PatchInput {
     Object(String, ObjectBuffer),
     Graph(BuiltGraph),
+    /// A graph without variables that others can see, by its name. It is made when the version has a tracker.
+    Made(String, MakeGraph),
 }
+
+/// Makes a graph for a version with this tracker, and may record under the tracker what the graph refers to.
+pub(super) type MakeGraph = Box<dyn FnOnce(&ResourceTracker) -> Result<BuiltGraph> + Send>;
 
 impl PatchInput {
     /// The name of the object or graph.
     pub(super) fn name(&self) -> &str {
         match self {
-            PatchInput::Object(name, _) => name,
+            PatchInput::Object(name, _) | PatchInput::Made(name, _) => name,
             PatchInput::Graph(graph) => graph.name(),
         }
     }
@@ -30,6 +35,7 @@ impl PatchInput {
         match self {
             PatchInput::Object(name, bytes) => link::variables(name, bytes),
             PatchInput::Graph(graph) => Ok(graph.variables()),
+            PatchInput::Made(..) => Ok(Vec::new()),
         }
     }
 
@@ -52,6 +58,7 @@ impl PatchInput {
                 layer.link_graph(tracker, graph)
             }
             PatchInput::Graph(graph) => layer.add_graph_without(tracker, graph, is_left_out),
+            PatchInput::Made(_, make) => layer.add_graph(tracker, make(tracker)?),
         }
     }
 }

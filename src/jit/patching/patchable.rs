@@ -7,7 +7,7 @@ use crate::error::{ErrorKind, Result};
 use crate::jit::inner::Jit;
 use crate::jit::patching::outcome::{PatchVersion, RolledBack};
 use crate::jit::patching::patch::Patch;
-use crate::jit::patching::patchable_inner::PatchableInner;
+use crate::jit::patching::patchable_inner::{PatchableInner, UnheldPatchable};
 use crate::jit::patching::versions::{Limits, Versions};
 use crate::platform::ProgramSymbols;
 use crate::session::{JitDylib, Removal};
@@ -211,9 +211,25 @@ impl Patchable {
         self.0.versions.function_names()
     }
 
+    /// This set, without a hold on the session.
+    pub(in crate::jit) fn unheld(&self) -> UnheldPatchable {
+        UnheldPatchable(self.0.versions.clone())
+    }
+
     /// The dylib of the functions.
     pub fn dylib(&self) -> &JitDylib {
         self.0.versions.dylib()
+    }
+}
+
+impl UnheldPatchable {
+    /// A handle to the set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PatchableGone`]: the functions or their dylib were removed.
+    pub(in crate::jit) fn hold(&self, jit: &Jit) -> Result<Patchable> {
+        self.0.check_present()?;
+        Ok(Patchable(Arc::new(PatchableInner { jit: jit.clone(), versions: self.0.clone() })))
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) struct PatchableInner {
     pub(super) versions: Arc<Versions>,
 }
 
+/// A set of patchable functions, without a hold on the session. For owners that the session owns.
+pub(in crate::jit) struct UnheldPatchable(pub(super) Arc<Versions>);
+
 impl Drop for PatchableInner {
     fn drop(&mut self) {
         self.versions.sweep();

@@ -424,6 +424,11 @@ impl Versions {
         if self.state.lock().is_cleared { Err(self.gone()) } else { Ok(guard) }
     }
 
+    /// Checks that the dylib was not cleared.
+    pub(super) fn check_present(&self) -> Result<()> {
+        if self.state.lock().is_cleared { Err(self.gone()) } else { Ok(()) }
+    }
+
     fn gone(&self) -> Error {
         let (dylib, functions) = (self.dylib.name().to_string(), self.function_names());
         ErrorKind::PatchableGone { dylib, functions }.into()

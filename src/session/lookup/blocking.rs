@@ -133,6 +133,22 @@ impl JitDylib {
         self.find_address(name).ok().map(|(address, _)| address)
     }
 
+    /// Looks up one name in this dylib only, hidden symbols included, without waiting. An error goes to the session's error
+    /// reporter.
+    pub(crate) fn begin_lookup(&self, name: &str) {
+        let dylib = self.clone();
+        let query = Query::with_callback(RequiredState::Ready, move |outcome: Result<LookupResults>| {
+            outcome.err().into_iter().for_each(|error| dylib.report_error(error));
+        });
+        let (session, order) = (&self.inner().session, [(self.clone(), Visibility::All)]);
+        begin::start(session, &order[..], &[SymbolRequest::required(name)], Origin::of_embedder(session), query);
+    }
+
+    /// Passes an error to the session's error reporter. For owners that hold no session handle.
+    pub(crate) fn report_error(&self, error: Error) {
+        self.inner().session.error_reporter.report(error);
+    }
+
     /// As [`find_address`](Self::find_address), with the definition.
     pub(crate) fn find_from(&self, name: &str) -> Result<LookupResult> {
         find_from(self, name, |found, dylib| found.result(dylib), |found| found)

@@ -1,0 +1,35 @@
+//! Functions that a compiler of the embedder makes when they are needed: at their first call, ahead of it on another thread, or
+//! again when they have been called often.
+//!
+//! ```text
+//!   CompileOnDemandLayer   callers ─► lazy stub `f` ─► `f$body`            compiled at the first call, one unit for each function
+//!   ReOptimizeLayer        callers ─► stub `f` ─┬─► counter stub ─► `f$tier1`     version 1
+//!                                               └─► `f`                            version 2, when the count is used up
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `compiler.rs` | [`FunctionCompiler`], what it is asked for, and what it returns |
+//! | `on_demand.rs` | [`CompileOnDemandLayer`] and its materialisation unit |
+//! | `call_counter.rs` | the stub that counts calls, and the entry that a used up count leads to |
+//! | `tiered.rs` | one function of a [`ReOptimizeLayer`]: its tier, and the way to the next |
+//! | `reoptimize.rs` | [`ReOptimizeLayer`] and [`ReOptimized`] |
+//!
+//! A file imports files above it in this table.
+//!
+//! # Who calls the compiler
+//! No lock is held. A first call compiles on the thread that calls, or on a worker of a session that has worker threads.
+//! Compilation ahead of a call and of further tiers runs in the background (`src/session/background_work.rs`).
+//!
+//! # What keeps a replaced tier in memory
+//! Tiers are versions of a [`Patchable`](crate::Patchable), one for each function. So the rules for replaced versions hold.
+
+mod call_counter;
+mod compiler;
+mod on_demand;
+mod reoptimize;
+mod tiered;
+
+pub use compiler::{CompileRequest, CompiledFunction, FunctionCompiler};
+pub use on_demand::CompileOnDemandLayer;
+pub use reoptimize::{ReOptimizeLayer, ReOptimized};

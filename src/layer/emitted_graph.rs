@@ -1,0 +1,73 @@
+//! [`emit`]: links the graph of a materialisation unit that has claimed its symbols already (ORC: `ObjectLinkingLayer::emit`
+//! with a `LinkGraph`).
+//!
+//! [`ObjectLinkingLayer::add_graph`](crate::layer::ObjectLinkingLayer::add_graph) claims what a graph defines. A unit that
+//! makes its graph when a symbol is looked up has declared its symbols before. Here the graph meets that claim: each symbol of
+//! the responsibility is one of the graph, and what the graph defines beyond them is claimed now.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::{Name, ShardedArc};
+use crate::error::{ErrorKind, Result};
+use crate::layer::claim_map::{ClaimMap, SectionClaim, SymbolNumbers};
+use crate::layer::layer_inner::LayerInner;
+use crate::layer::object_link::{Object, anchor_symbol, flags_of, initializer_symbol};
+use crate::link::{BuiltGraph, InterfaceSymbol};
+use crate::session::{MaterializationResponsibility, SymbolFlags};
+
+/// Links a graph for its responsibility. The outcome reaches lookups through the symbols.
+pub(super) fn emit(
+    layer: &ShardedArc<LayerInner>,
+    mut responsibility: MaterializationResponsibility,
+    graph: BuiltGraph,
+) {
+    match claim(&mut responsibility, &graph) {
+        Ok(claims) => Object::claimed(graph, claims).materialize(layer.shard(), responsibility),
+        Err(error) => responsibility.fail(error),
+    }
+}
+
+/// Claims what the graph defines and nobody has claimed for it.
+fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph) -> Result<ClaimMap> {
+    let interface: FxHashMap<Name, InterfaceSymbol> =
+        graph.interface().map(|symbol| (symbol.name.clone(), symbol)).collect();
+    check(responsibility, &interface)?;
+    let promised: Vec<Name> = responsibility.symbols().iter().map(|claimed| claimed.name.clone()).collect();
+    let mut added: Vec<(Name, SymbolFlags)> = interface
+        .values()
+        .filter(|symbol| !promised.contains(&symbol.name))
+        .map(|symbol| (symbol.name.clone(), flags_of(symbol)))
+        .collect();
+    let sequence = responsibility.tracker().next_object_serial();
+    added.extend(initializer_symbol(&graph.name, sequence, graph.has_initializers()));
+    let anchor = anchor_symbol(responsibility.dylib_handle(), &graph.name, sequence, graph.read.has_section_parts());
+    added.extend(anchor.clone());
+    // A weak definition whose name is taken is left out.
+    let is_complete = responsibility.define_materializing(&added)?.into_iter().all(|is_added| is_added);
+    for claimed in responsibility.claimed.iter_mut() {
+        let symbol = interface.get(&claimed.name);
+        claimed.number = symbol.map(|symbol| symbol.index.index() as u32);
+        claimed.size = symbol.map_or(0, |symbol| symbol.size);
+    }
+    let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
+    let (numbers, count) = (SymbolNumbers::InSymbolTable, responsibility.symbols().len());
+    Ok(ClaimMap { numbers, count, is_complete, sequence, sections })
+}
+
+/// Checks that the graph has the symbols of the responsibility, and no COMDAT group: a group is chosen when its names enter the
+/// table, which is over for the names of the responsibility.
+fn check(responsibility: &MaterializationResponsibility, interface: &FxHashMap<Name, InterfaceSymbol>) -> Result<()> {
+    let fault = |problem, symbol: &Name| {
+        let (unit, symbol) = (responsibility.unit_name().to_string(), symbol.to_string());
+        Err(ErrorKind::InterfaceMismatch { unit, problem, symbol }.into())
+    };
+    let missing = responsibility.symbols().iter().find(|claimed| !interface.contains_key(&claimed.name));
+    if let Some(missing) = missing {
+        return fault("does not define", &missing.name);
+    }
+    let member = interface.values().find(|symbol| symbol.is_comdat || symbol.leader.is_some());
+    match member {
+        Some(member) => fault("has a COMDAT group, which a graph for claimed symbols cannot have, with", &member.name),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,100 @@
+//! Tests of functions that a compiler of the embedder makes when they are needed: at the first call, ahead of it, and again after
+//! many calls. One file per theme.
+
+mod on_demand;
+mod reoptimize;
+
+use std::sync::{Arc, Mutex};
+
+use jittison_test_support as support;
+
+use jittison::host::LazyFailureHandler;
+use jittison::link::{BuiltGraph, Edge, EdgeKind, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
+use jittison::{CompileRequest, Error, Jit, JitBuilder, JitDylib};
+
+type Number = extern "C" fn() -> i64;
+
+/// Texts that several threads write.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn push(&self, text: impl Into<String>) {
+        self.0.lock().unwrap().push(text.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    fn sorted(&self) -> Vec<String> {
+        let mut texts = self.0.lock().unwrap().clone();
+        texts.sort();
+        texts
+    }
+}
+
+/// A session whose errors without a caller go to the first log. A call that cannot be compiled returns −1, and its cause goes to
+/// the second log.
+fn session(builder: JitBuilder) -> (Jit, Log, Log) {
+    extern "C" fn minus_one() -> i64 {
+        -1
+    }
+    let (reported, failed) = (Log::default(), Log::default());
+    let (report, fail) = (reported.clone(), failed.clone());
+    // SAFETY: the functions of these tests that can fail are of the type `Number`.
+    let handler = unsafe {
+        LazyFailureHandler::new(move |failure| {
+            fail.push(format!("{}: {}", failure.symbol, failure.error.root_cause()));
+            Some(jittison::base::ExecutorAddr::new(minus_one as *const () as u64))
+        })
+    };
+    let jit = builder
+        .trap_freed_code(true)
+        .lazy_failure_handler(handler)
+        .error_reporter(Arc::new(move |error: Error| report.push(error.to_string())))
+        .build()
+        .unwrap();
+    (jit, reported, failed)
+}
+
+/// `long symbol(void) { return number; }`
+fn number(request: &CompileRequest<'_>, number: i32) -> Result<BuiltGraph, Error> {
+    let mut code = vec![0x48, 0xc7, 0xc0]; // mov $number, %rax
+    code.extend(number.to_le_bytes());
+    code.push(0xc3); // ret
+    graph(request, &code, &[])
+}
+
+/// `long symbol(void) { return callee() + 1; }`
+fn one_more(request: &CompileRequest<'_>, callee: &str) -> Result<BuiltGraph, Error> {
+    // push %rbx; call callee; inc %rax; pop %rbx; ret
+    graph(request, &[0x53, 0xe8, 0, 0, 0, 0, 0x48, 0xff, 0xc0, 0x5b, 0xc3], &[(2, callee)])
+}
+
+/// A graph that defines the requested symbol as `code`, with the fields of calls.
+fn graph(request: &CompileRequest<'_>, code: &[u8], calls: &[(u32, &str)]) -> Result<BuiltGraph, Error> {
+    let mut graph = GraphBuilder::new(&format!("{} tier {}", request.function, request.tier));
+    let block = graph.add_block(NewBlock::code(code));
+    let symbol = NewSymbol::function(request.symbol, block, 0).with_size(code.len() as u64);
+    let symbol = graph.add_symbol(symbol.with_scope(SymbolScope::Hidden));
+    let edge = |graph: &mut GraphBuilder, (offset, callee): &(u32, &str)| Edge {
+        offset: *offset,
+        kind: EdgeKind::Branch32,
+        symbol: graph.add_external(callee),
+        addend: -4,
+    };
+    let edges: Vec<Edge> = calls.iter().map(|call| edge(&mut graph, call)).collect();
+    graph.set_edges(block, &edges);
+    graph.add_unwind(symbol, code.len() as u32, &[]);
+    graph.finish()
+}
+
+fn call(jit: &Jit, name: &str) -> i64 {
+    support::function::<Number>(jit, name).call()
+}
+
+/// Symbols of a dylib, and memory of a session.
+fn state(jit: &Jit, dylib: &JitDylib) -> (usize, (usize, u64, u64)) {
+    (dylib.symbol_count(), support::held(jit))
+}
