@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use cranelift_codegen::ir;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::UnwindInfo;
+use cranelift_codegen::{Context, ir};
+use cranelift_control::ControlPlane;
 use cranelift_module::{
     DataId, FuncId, FuncOrDataId, Linkage, ModuleDeclarations, ModuleError, ModuleReloc, ModuleRelocTarget,
     ModuleResult,
 };
-use jittison::ResourceTracker;
 use jittison::base::SegmentKind;
 use jittison::link::{BlockContent, BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope};
 
@@ -19,7 +19,8 @@ use crate::{relocation, unwind};
 /// What Cranelift made of one function or data object.
 pub(crate) struct Definition {
     pub(crate) id: FuncOrDataId,
-    pub(crate) tracker: ResourceTracker,
+    /// Its name, if that is not the one of the declaration. Then code that calls the declaration does not mean this definition.
+    pub(crate) symbol: Option<String>,
     pub(crate) content: Content,
     pub(crate) align: u64,
     pub(crate) relocations: Vec<ModuleReloc>,
@@ -28,6 +29,36 @@ pub(crate) struct Definition {
     pub(crate) section: Option<String>,
     /// Whether dead-stripping keeps it.
     pub(crate) is_used: bool,
+}
+
+impl Definition {
+    /// Compiles a function.
+    pub(crate) fn compile(
+        isa: &dyn TargetIsa,
+        id: FuncId,
+        context: &mut Context,
+        control_plane: &mut ControlPlane,
+    ) -> ModuleResult<Definition> {
+        let compiled = context.compile(isa, control_plane)?;
+        let unwind = compiled.create_unwind_info(isa)?;
+        let align = function_align(isa, compiled.buffer.alignment.into());
+        let bytes = compiled.code_buffer().to_vec();
+        let relocations = compiled.buffer.relocs().to_vec().into_iter();
+        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
+        let definition = Definition::new(FuncOrDataId::Func(id), Content::Bytes(bytes), align);
+        Ok(Definition { relocations, unwind, ..definition })
+    }
+
+    /// A definition without relocations.
+    pub(crate) fn new(id: FuncOrDataId, content: Content, align: u64) -> Definition {
+        let (relocations, unwind, section) = (Vec::new(), None, None);
+        Definition { id, symbol: None, content, align, relocations, unwind, section, is_used: false }
+    }
+}
+
+/// The alignment of a function in bytes, for which the compiler asks for `align`.
+pub(crate) fn function_align(isa: &dyn TargetIsa, align: u64) -> u64 {
+    align.max(isa.function_alignment().minimum.into()).max(isa.symbol_alignment())
 }
 
 /// The bytes of a definition.
@@ -63,14 +94,27 @@ impl Names<'_> {
 
 /// Builds the graph of definitions that are removed together.
 pub(crate) fn graph(definitions: Vec<Definition>, names: &Names<'_>, isa: &dyn TargetIsa) -> ModuleResult<BuiltGraph> {
-    let name = definitions.first().map(|first| names.of(first.id)).unwrap_or_default();
-    let (mut graph, mut targets) = (GraphBuilder::new(&name), Targets::default());
+    let title = definitions.first().map(|first| names.of(first.id)).unwrap_or_default();
+    titled_graph(&title, definitions, names, isa)
+}
+
+/// As [`graph`], with a name for the graph.
+pub(crate) fn titled_graph(
+    title: &str,
+    definitions: Vec<Definition>,
+    names: &Names<'_>,
+    isa: &dyn TargetIsa,
+) -> ModuleResult<BuiltGraph> {
+    let (mut graph, mut targets) = (GraphBuilder::new(title), Targets::default());
     let (mut blocks, mut functions) = (Vec::with_capacity(definitions.len()), Vec::new());
-    for Definition { id, content, align, relocations, unwind, section, is_used, .. } in definitions {
+    for Definition { id, symbol, content, align, relocations, unwind, section, is_used, .. } in definitions {
         let size = content.size();
         let block = new_block(id, content, section.as_deref(), names).with_align(align);
         let block = graph.add_block(if is_used { block.retained() } else { block });
-        let name = names.of(id);
+        let (name, is_declared) = match symbol {
+            Some(symbol) => (symbol, false),
+            None => (names.of(id), true),
+        };
         let symbol = match id {
             FuncOrDataId::Func(_) => NewSymbol::function(&name, block, 0),
             FuncOrDataId::Data(_) => NewSymbol::new(&name, block, 0),
@@ -82,7 +126,9 @@ pub(crate) fn graph(definitions: Vec<Definition>, names: &Names<'_>, isa: &dyn T
             Linkage::Local | Linkage::Hidden | Linkage::Import => symbol.with_scope(SymbolScope::Hidden),
         };
         let symbol = graph.add_symbol(symbol.with_size(size));
-        targets.0.insert(Target::Own(id), symbol);
+        if is_declared {
+            targets.0.insert(Target::Own(id), symbol);
+        }
         blocks.push((block, relocations));
         if matches!(id, FuncOrDataId::Func(_)) {
             functions.push((symbol, unwind));

@@ -52,12 +52,14 @@
 
 mod builder;
 mod definition;
+mod function_graph;
 mod host_symbols;
 mod module;
 mod relocation;
 mod unwind;
 
 pub use builder::{Grouping, JITBuilder};
+pub use function_graph::function_graph;
 pub use module::JITModule;
 
 /// Version number of this crate. Its first two numbers are those of Cranelift.

@@ -35,7 +35,7 @@ pub struct JITModule {
     declarations: ModuleDeclarations,
     functions: SecondaryMap<FuncId, State>,
     data: SecondaryMap<DataId, State>,
-    pending: Vec<Definition>,
+    pending: Vec<(ResourceTracker, Definition)>,
     grouping: Grouping,
     /// Owns what is defined from now on, with [`Grouping::Manual`].
     group: ResourceTracker,
@@ -129,22 +129,25 @@ impl JITModule {
     /// # Errors
     /// A symbol is missing, or memory is short. What could not be linked is no longer defined, and may be defined again.
     pub fn finalize_definitions(&mut self) -> ModuleResult<()> {
-        let mut groups: Vec<Vec<Definition>> = Vec::new();
-        for definition in std::mem::take(&mut self.pending) {
+        let mut groups: Vec<(ResourceTracker, Vec<Definition>)> = Vec::new();
+        for (tracker, definition) in std::mem::take(&mut self.pending) {
             match groups.last_mut() {
-                Some(group) if group[0].tracker.key() == definition.tracker.key() => group.push(definition),
-                _ => groups.push(vec![definition]),
+                Some((known, group)) if known.key() == tracker.key() => group.push(definition),
+                _ => groups.push((tracker, vec![definition])),
             }
         }
         let mut outcome = Ok(());
         match groups.len() {
             0 => {}
-            1 => outcome = groups.into_iter().try_for_each(|group| self.link(group, Jit::link_graph)),
+            1 => {
+                outcome = groups.into_iter().try_for_each(|(tracker, group)| self.link(tracker, group, Jit::link_graph))
+            }
             _ => {
                 // The groups may refer to each other, so all of them are added before one is linked.
-                let ids: Vec<FuncOrDataId> = groups.iter().flatten().map(|definition| definition.id).collect();
-                for group in groups {
-                    outcome = outcome.and(self.link(group, Jit::add_graph));
+                let definitions = groups.iter().flat_map(|(_, group)| group);
+                let ids: Vec<FuncOrDataId> = definitions.map(|definition| definition.id).collect();
+                for (tracker, group) in groups {
+                    outcome = outcome.and(self.link(tracker, group, Jit::add_graph));
                 }
                 for id in ids {
                     outcome = outcome.and(self.find(id));
@@ -157,10 +160,10 @@ impl JITModule {
     /// Gives the definitions of one group to the session.
     fn link(
         &mut self,
+        tracker: ResourceTracker,
         group: Vec<Definition>,
         link: fn(&Jit, &ResourceTracker, jittison::link::BuiltGraph) -> jittison::error::Result<()>,
     ) -> ModuleResult<()> {
-        let tracker = group[0].tracker.clone();
         let sizes: Vec<(FuncOrDataId, usize)> =
             group.iter().map(|definition| (definition.id, definition.content.size() as usize)).collect();
         let names = Names { declarations: &self.declarations, libcalls: &self.libcall_names };
@@ -283,7 +286,7 @@ impl JITModule {
             return Err(self.refused(id, "its signature differs from the declaration"));
         }
         let patchable = self.patchable(id)?;
-        let definition = self.compile(id, self.group.clone(), context, &mut ControlPlane::default())?;
+        let definition = Definition::compile(&*self.isa, id, context, &mut ControlPlane::default())?;
         // SAFETY: the caller's promise.
         unsafe { self.commit(id, patchable, definition) }
     }
@@ -305,7 +308,7 @@ impl JITModule {
         relocations: &[ModuleReloc],
     ) -> ModuleResult<Committed> {
         let patchable = self.patchable(id)?;
-        let definition = self.definition_of_bytes(id, self.group.clone(), align, bytes, relocations);
+        let definition = self.definition_of_bytes(id, align, bytes, relocations);
         // SAFETY: the caller's promise.
         unsafe { self.commit(id, patchable, definition) }
     }
@@ -437,43 +440,15 @@ impl JITModule {
         }
     }
 
-    fn compile(
-        &self,
-        id: FuncId,
-        tracker: ResourceTracker,
-        context: &mut Context,
-        control_plane: &mut ControlPlane,
-    ) -> ModuleResult<Definition> {
-        let compiled = context.compile(&*self.isa, control_plane)?;
-        let unwind = compiled.create_unwind_info(&*self.isa)?;
-        let (align, bytes) = (self.function_align(compiled.buffer.alignment.into()), compiled.code_buffer().to_vec());
-        let relocations = compiled.buffer.relocs().to_vec().into_iter();
-        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
-        let (id, content) = (FuncOrDataId::Func(id), Content::Bytes(bytes));
-        Ok(Definition { id, tracker, content, align, relocations, unwind, section: None, is_used: false })
+    fn definition_of_bytes(&self, id: FuncId, align: u64, bytes: &[u8], relocations: &[ModuleReloc]) -> Definition {
+        let (align, content) = (definition::function_align(&*self.isa, align), Content::Bytes(bytes.to_vec()));
+        let relocations = relocations.to_vec();
+        Definition { relocations, ..Definition::new(FuncOrDataId::Func(id), content, align) }
     }
 
-    fn definition_of_bytes(
-        &self,
-        id: FuncId,
-        tracker: ResourceTracker,
-        align: u64,
-        bytes: &[u8],
-        relocations: &[ModuleReloc],
-    ) -> Definition {
-        let (align, content) = (self.function_align(align), Content::Bytes(bytes.to_vec()));
-        let (id, relocations) = (FuncOrDataId::Func(id), relocations.to_vec());
-        Definition { id, tracker, content, align, relocations, unwind: None, section: None, is_used: false }
-    }
-
-    fn push(&mut self, definition: Definition) {
+    fn push(&mut self, tracker: ResourceTracker, definition: Definition) {
         *self.state_mut(definition.id) = State::Pending;
-        self.pending.push(definition);
-    }
-
-    /// The alignment of a function in bytes, for which the compiler asks for `align`.
-    fn function_align(&self, align: u64) -> u64 {
-        align.max(self.isa.function_alignment().minimum.into()).max(self.isa.symbol_alignment())
+        self.pending.push((tracker, definition));
     }
 }
 
@@ -510,8 +485,8 @@ impl Module for JITModule {
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
         let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
-        let definition = self.compile(id, tracker, context, control_plane)?;
-        self.push(definition);
+        let definition = Definition::compile(&*self.isa, id, context, control_plane)?;
+        self.push(tracker, definition);
         Ok(())
     }
 
@@ -524,8 +499,8 @@ impl Module for JITModule {
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
         let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
-        let definition = self.definition_of_bytes(id, tracker, align, bytes, relocations);
-        self.push(definition);
+        let definition = self.definition_of_bytes(id, align, bytes, relocations);
+        self.push(tracker, definition);
         Ok(())
     }
 
@@ -548,7 +523,7 @@ impl Module for JITModule {
         };
         let align = data.align.unwrap_or(if is_writable { WRITABLE_DATA_ALIGN } else { 1 });
         let (section, is_used) = (data.custom_section.clone(), data.used);
-        self.push(Definition { id, tracker, content, align, relocations, unwind: None, section, is_used });
+        self.push(tracker, Definition { relocations, section, is_used, ..Definition::new(id, content, align) });
         Ok(())
     }
 }
