@@ -47,6 +47,8 @@ use crate::session::{
 use crate::sync::Arc;
 
 pub use builder::JitBuilder;
+#[cfg(loom)]
+pub use compiling::TierState;
 pub use compiling::{
     CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, ReOptimizeLayer, ReOptimized,
 };

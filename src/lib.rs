@@ -188,6 +188,9 @@ mod sync;
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
 pub use host::{Function, Symbol};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use jit::TierState;
 pub use jit::{
     CodeLocation, Committed, CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, Jit, JitBuilder,
     Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,

@@ -12,6 +12,7 @@
 //! | `compiler.rs` | [`FunctionCompiler`], what it is asked for, and what it returns |
 //! | `on_demand.rs` | [`CompileOnDemandLayer`] and its materialisation unit |
 //! | `call_counter.rs` | the stub that counts calls, and the entry that a used up count leads to |
+//! | `tier_state.rs` | the tier of a function, and which thread compiles the next |
 //! | `tiered.rs` | one function of a [`ReOptimizeLayer`]: its tier, and the way to the next |
 //! | `reoptimize.rs` | [`ReOptimizeLayer`] and [`ReOptimized`] |
 //!
@@ -28,8 +29,11 @@ mod call_counter;
 mod compiler;
 mod on_demand;
 mod reoptimize;
+mod tier_state;
 mod tiered;
 
 pub use compiler::{CompileRequest, CompiledFunction, FunctionCompiler};
 pub use on_demand::CompileOnDemandLayer;
 pub use reoptimize::{ReOptimizeLayer, ReOptimized};
+#[cfg(loom)]
+pub use tier_state::TierState;

@@ -3,15 +3,8 @@
 //! Each tier is a version of a [`Patchable`] that has this one function. So there is no protocol with callers here: commits,
 //! replaced versions and the end of the dylib are those of `patching/`.
 //!
-//! | state | event | next |
-//! |---|---|---|
-//! | tier n | its count is used up, or the embedder asks | compiling tier n + 1 |
-//! | compiling tier n + 1 | it is committed | tier n + 1; compiling n + 2 if its count is used up by then |
-//! | compiling tier n + 1 | compiler, link or commit fails | tier n; the error reporter gets the error |
-//! | any | the function or its dylib is removed | a commit is refused, and the new code is freed |
-//!
-//! A lock guards the state. It is not held while a tier is compiled. The thread that has set `is_compiling` compiles. A count is
-//! used up only once, perhaps before that thread has noted its commit. So it is kept in `used_up`.
+//! `tier_state.rs` decides which thread compiles. No lock is held while a tier is compiled. The compilation of a function that is
+//! removed meanwhile ends with a refused commit, and the new code is freed. Nobody is told of it, because nobody waits for it.
 
 use std::fmt;
 
@@ -19,10 +12,11 @@ use crate::base::Name;
 use crate::error::Result;
 use crate::jit::compiling::call_counter::CallCounter;
 use crate::jit::compiling::compiler::{CompileRequest, FunctionCompiler, compile};
+use crate::jit::compiling::tier_state::TierState;
 use crate::jit::inner::{Jit, JitInner};
 use crate::jit::patching::{Patchable, PreparedPatch, UnheldPatchable};
 use crate::session::{BackgroundWork, JitDylib};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Weak};
+use crate::sync::{Arc, AtomicU64, Ordering, Weak};
 
 /// What the functions of one layer share. It holds no [`Jit`], because the session holds the functions.
 pub(super) struct Tiers {
@@ -39,16 +33,7 @@ pub(super) struct Tiered {
     dylib: JitDylib,
     tiers: Arc<Tiers>,
     versions: UnheldPatchable,
-    state: Mutex<TierState>,
-}
-
-#[derive(Default)]
-struct TierState {
-    /// The tier that callers reach; zero before the first.
-    tier: u32,
-    is_compiling: bool,
-    /// The highest tier whose count is used up.
-    used_up: u32,
+    state: TierState,
 }
 
 impl Tiered {
@@ -56,12 +41,11 @@ impl Tiered {
     pub(super) fn start(jit: &Jit, tiers: &Arc<Tiers>, dylib: &JitDylib, function: &str) -> Result<Arc<Tiered>> {
         // There is no limit of versions in use, because a thread that is not scheduled may be inside of each tier.
         let patchable = jit.patchable_builder(dylib, &[function]).history(0).max_versions(usize::MAX).build()?;
-        let (versions, state) = (patchable.unheld(), Mutex::new(TierState::default()));
+        let (versions, state) = (patchable.unheld(), TierState::new());
         let (name, dylib, tiers) = (Name::new(function), dylib.clone(), tiers.clone());
         let tiered = Arc::new(Tiered { name, dylib, tiers, versions, state });
-        tiered.state.lock().is_compiling = true;
         tiered.build(&patchable, jit, 1)?;
-        if let Some(next) = tiered.end_compilation(Some(1)) {
+        if let Some(next) = tiered.state.end(Some(1)) {
             tiered.compile_in_background(next);
         }
         Ok(tiered)
@@ -73,7 +57,7 @@ impl Tiered {
 
     /// The tier that callers reach.
     pub(super) fn tier(&self) -> u32 {
-        self.state.lock().tier
+        self.state.tier()
     }
 
     pub(super) fn versions(&self) -> &UnheldPatchable {
@@ -86,21 +70,11 @@ impl Tiered {
         self.begin_after(tier)
     }
 
-    /// Begins the tier after `tier`, unless it has begun.
+    /// Begins the tier after `tier`, unless there is none or it has begun.
     fn begin_after(self: &Arc<Self>, tier: u32) -> bool {
-        {
-            let mut state = self.state.lock();
-            if tier as usize > self.tiers.calls.len() || tier < state.tier {
-                return false;
-            }
-            if state.is_compiling {
-                // The commit of `tier` may not be noted yet.
-                state.used_up = state.used_up.max(tier);
-                return false;
-            }
-            state.is_compiling = true;
-        }
-        self.compile_in_background(tier + 1);
+        let has_next = tier as usize <= self.tiers.calls.len();
+        let Some(next) = has_next.then(|| self.state.begin_after(tier)).flatten() else { return false };
+        self.compile_in_background(next);
         true
     }
 
@@ -114,26 +88,16 @@ impl Tiered {
         loop {
             let Some(jit) = self.tiers.jit.upgrade().map(Jit) else { return };
             let built = self.versions.hold(&jit).and_then(|patchable| self.build(&patchable, &jit, tier));
-            let reached = built.is_ok().then_some(tier);
+            let committed = built.is_ok().then_some(tier);
             // Nobody waits for the tier of a function that was removed meanwhile.
             if let (Err(error), Ok(_present)) = (built, self.versions.hold(&jit)) {
                 self.dylib.report_error(error);
             }
-            match self.end_compilation(reached) {
+            match self.state.end(committed) {
                 Some(next) => tier = next,
                 None => return,
             }
         }
-    }
-
-    /// Notes the tier that a compilation has reached; `None` after a failure. Returns the tier to compile now.
-    fn end_compilation(&self, reached: Option<u32>) -> Option<u32> {
-        let mut state = self.state.lock();
-        state.tier = reached.unwrap_or(state.tier);
-        let is_used_up = reached.is_some() && state.used_up >= state.tier;
-        let next = is_used_up.then(|| state.tier + 1);
-        state.is_compiling = next.is_some();
-        next
     }
 
     /// Compiles and links a tier, and redirects callers to it.
