@@ -1,7 +1,5 @@
 //! [`FunctionCompiler`]: the compiler of the embedder.
 
-use std::fmt;
-
 use crate::base::catch;
 use crate::error::{Error, Result};
 use crate::link::BuiltGraph;
@@ -77,10 +75,4 @@ pub(super) fn compile(compiler: &dyn FunctionCompiler, request: &CompileRequest<
     catch(|| compiler.compile(request)).unwrap_or_else(|panic| {
         Err(Error::other(format!("the compiler of `{}` (tier {}) panicked: {panic}", request.function, request.tier)))
     })
-}
-
-impl fmt::Debug for dyn FunctionCompiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FunctionCompiler")
-    }
 }
