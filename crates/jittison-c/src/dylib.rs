@@ -1,0 +1,180 @@
+//! Dylibs: creation, search, link order, initialisation, removal.
+
+use jittison::JitDylib;
+use jittison::session::Visibility;
+
+use crate::entry::{put, put_if_wanted, run, run_linked_code};
+use crate::error::{ErrorObject, Failure};
+use crate::handle::{Kind, Table};
+use crate::removal::{Removal, give};
+use crate::session::{Handle, SESSIONS, Session};
+use crate::text::{Str, Text, read_slice};
+
+/// `jittison_dylib`.
+pub(crate) type Dylib = Handle<JitDylib>;
+pub(crate) static DYLIBS: Table<JitDylib> = Table::new(Kind::Dylib);
+
+/// `jittison_link_entry`: a dylib of a link order.
+#[repr(C)]
+struct LinkEntry {
+    dylib: Dylib,
+    /// 0: exported symbols only. 1: all symbols.
+    visibility: u32,
+    reserved: u32,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_main(session: Session, out: *mut Dylib) -> *mut ErrorObject {
+    let find = || DYLIBS.insert(SESSIONS.get(session.bits)?.main_dylib().clone()).map(Handle::new);
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_process(session: Session, out: *mut Dylib) -> *mut ErrorObject {
+    let find = || DYLIBS.insert(SESSIONS.get(session.bits)?.process_dylib().clone()).map(Handle::new);
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_create(session: Session, name: Str, out: *mut Dylib) -> *mut ErrorObject {
+    let create = || {
+        // SAFETY: C1 - the caller promises it.
+        let name = unsafe { name.read("name")? };
+        DYLIBS.insert(SESSIONS.get(session.bits)?.create_dylib(name)?).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", create) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_find(session: Session, name: Str, out: *mut Dylib) -> *mut ErrorObject {
+    let find = || {
+        // SAFETY: C1 - the caller promises it.
+        let name = unsafe { name.read("name")? };
+        let dylibs = SESSIONS.get(session.bits)?.session().dylibs();
+        let found = dylibs.into_iter().find(|dylib| dylib.name() == name);
+        let found = found.ok_or_else(|| Failure::argument(format!("the session has no dylib `{name}`")))?;
+        DYLIBS.insert(found).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_release(dylib: Dylib) -> *mut ErrorObject {
+    run(|| DYLIBS.take(dylib.bits).map(drop))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_name(dylib: Dylib, out: *mut *mut Text) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { Text::give(DYLIBS.get(dylib.bits)?.name(), out) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_symbol_count(dylib: Dylib, out: *mut usize) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", || Ok(DYLIBS.get(dylib.bits)?.symbol_count())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_set_link_order(
+    dylib: Dylib,
+    entries: *const LinkEntry,
+    count: usize,
+) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| Ok(DYLIBS.get(dylib.bits)?.set_link_order(&unsafe { read_link_order(entries, count)? })?))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_add_to_link_order(
+    dylib: Dylib,
+    entries: *const LinkEntry,
+    count: usize,
+) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| Ok(DYLIBS.get(dylib.bits)?.add_to_link_order(&unsafe { read_link_order(entries, count)? })?))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_remove_from_link_order(
+    dylib: Dylib,
+    other: Dylib,
+    was_in_order: *mut bool,
+) -> *mut ErrorObject {
+    run(|| {
+        let was = DYLIBS.get(dylib.bits)?.remove_from_link_order(&*DYLIBS.get(other.bits)?);
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put_if_wanted(was_in_order, was) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn jittison_dylib_initialize(
+    session: Session,
+    dylib: Dylib,
+    functions: *mut usize,
+) -> *mut ErrorObject {
+    run_linked_code(
+        || Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?)),
+        |(jit, dylib)| {
+            // SAFETY: C3 - the header states the promises.
+            let count = unsafe { jit.initialize(&dylib)? };
+            // SAFETY: C1 - the caller promises it.
+            unsafe { put_if_wanted(functions, count) };
+            Ok(())
+        },
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn jittison_dylib_deinitialize(
+    session: Session,
+    dylib: Dylib,
+    functions: *mut usize,
+) -> *mut ErrorObject {
+    run_linked_code(
+        || Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?)),
+        |(jit, dylib)| {
+            // SAFETY: C3 - the header states the promises.
+            let count = unsafe { jit.deinitialize(&dylib)? };
+            // SAFETY: C1 - the caller promises it.
+            unsafe { put_if_wanted(functions, count) };
+            Ok(())
+        },
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_clear(dylib: Dylib, removal: *mut Removal) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { give(removal, || Ok(DYLIBS.get(dylib.bits)?.clear()?)) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_remove(session: Session, dylib: Dylib, removal: *mut Removal) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe {
+        give(removal, || Ok(SESSIONS.get(session.bits)?.session().remove_dylib(&*DYLIBS.get(dylib.bits)?)?))
+    })
+}
+
+/// # Safety
+/// C1 for `entries`.
+unsafe fn read_link_order(entries: *const LinkEntry, count: usize) -> Result<Vec<(JitDylib, Visibility)>, Failure> {
+    // SAFETY: C1 - the caller promises it.
+    let entries = unsafe { read_slice(entries, count, "entries")? };
+    let read = |entry: &LinkEntry| {
+        let visibility = match entry.visibility {
+            0 => Visibility::ExportedOnly,
+            1 => Visibility::All,
+            other => return Err(Failure::argument(format!("the visibility {other} of a link entry is not one"))),
+        };
+        Ok(((*DYLIBS.get(entry.dylib.bits)?).clone(), visibility))
+    };
+    entries.iter().map(read).collect()
+}

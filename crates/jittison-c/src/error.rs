@@ -1,0 +1,151 @@
+//! [`Failure`]: why a call failed, and [`ErrorObject`], the `jittison_error` that the caller gets.
+
+use std::any::Any;
+use std::fmt;
+
+use jittison::Error;
+
+use crate::code::{self, Code};
+use crate::handle::Kind;
+use crate::text::{OwnedStr, Str};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The Rust crate refused it.
+    Jit(Error),
+    /// A handle names nothing, or a value of another kind.
+    Handle(String),
+    /// An argument is not as the header demands.
+    Argument(String),
+    /// A guard was used by another thread.
+    Thread(String),
+    /// There are too many handles of one kind.
+    Handles(String),
+    /// A panic in this library.
+    Panic(String),
+}
+
+impl Failure {
+    pub(crate) fn argument(text: impl Into<String>) -> Failure {
+        Failure::Argument(text.into())
+    }
+
+    pub(crate) fn panic(payload: &(dyn Any + Send)) -> Failure {
+        let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Failure::Panic(format!("a panic in jittison: {}", text.unwrap_or_else(|| "without a text".to_string())))
+    }
+
+    pub(crate) fn too_many_handles(kind: Kind) -> Failure {
+        Failure::Handles(format!("there are too many {} handles; release some", kind.name()))
+    }
+
+    /// Makes the object that the caller owns (C2).
+    pub(crate) fn into_raw(self) -> *mut ErrorObject {
+        Box::into_raw(Box::new(ErrorObject::new(&self)))
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            Failure::Jit(error) => code::of(error.kind()),
+            Failure::Handle(_) => code::INVALID_HANDLE,
+            Failure::Argument(_) => code::INVALID_ARGUMENT,
+            Failure::Thread(_) => code::WRONG_THREAD,
+            Failure::Handles(_) => code::TOO_MANY_HANDLES,
+            Failure::Panic(_) => code::PANIC,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Jit(error) => error.fmt(f),
+            Failure::Handle(text)
+            | Failure::Argument(text)
+            | Failure::Thread(text)
+            | Failure::Handles(text)
+            | Failure::Panic(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Jit(error)
+    }
+}
+
+/// `jittison_error`: the code of a failure, its text and its place.
+pub struct ErrorObject {
+    code: Code,
+    /// The code of the first failure, which led to this one.
+    root_code: Code,
+    is_retriable: bool,
+    message: OwnedStr,
+    object: Option<OwnedStr>,
+    symbol: Option<OwnedStr>,
+}
+
+impl ErrorObject {
+    fn new(failure: &Failure) -> ErrorObject {
+        let text = |text: Option<String>| text.map(|text| OwnedStr::new(&text));
+        let (root_code, is_retriable, place) = match failure {
+            Failure::Jit(error) => (code::of(error.root_cause().kind()), error.is_retriable(), code::place(error)),
+            _ => (failure.code(), false, code::Place::default()),
+        };
+        ErrorObject {
+            code: failure.code(),
+            root_code,
+            is_retriable,
+            message: OwnedStr::new(&failure.to_string()),
+            object: text(place.object),
+            symbol: text(place.symbol),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_code(error: *const ErrorObject) -> Code {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.map_or(code::NONE, |error| error.code)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_root_code(error: *const ErrorObject) -> Code {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.map_or(code::NONE, |error| error.root_code)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_is_retriable(error: *const ErrorObject) -> bool {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.is_some_and(|error| error.is_retriable)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_message(error: *const ErrorObject) -> Str {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.map_or(Str::EMPTY, |error| error.message.view())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_object(error: *const ErrorObject) -> Str {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.and_then(|error| error.object.as_ref()).map_or(Str::EMPTY, OwnedStr::view)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_symbol(error: *const ErrorObject) -> Str {
+    // SAFETY: C1, C2 - null, or an error that is not freed.
+    unsafe { error.as_ref() }.and_then(|error| error.symbol.as_ref()).map_or(Str::EMPTY, OwnedStr::view)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_free(error: *mut ErrorObject) {
+    if !error.is_null() {
+        // SAFETY: C2 - it is freed once.
+        drop(unsafe { Box::from_raw(error) });
+    }
+}

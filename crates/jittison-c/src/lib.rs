@@ -1,0 +1,49 @@
+//! The C API of jittison: the functions that `include/jittison.h` declares and describes.
+//!
+//! Each function does four steps: it finds the values behind its handles, reads its arguments, calls the Rust crate, and
+//! writes its out-parameters. It keeps no state but the tables of handles.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `entry.rs` | what every function does first and last: panics become errors, pointers are checked |
+//! | `handle.rs` | handles: numbers that name values of this library, with a kind and a generation |
+//! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
+//! | `text.rs` | strings of the caller, and texts that the caller owns |
+//! | `session.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
+//! | `function.rs`, `guard.rs` | lookups, owned functions, guards |
+//! | `removal.rs` | tickets of removals |
+//! | `memory.rs`, `program.rs` | measures of code memory; programs with a `main` |
+//!
+//! # Panics and exceptions
+//! A panic of this library becomes the error `JITTISON_ERROR_PANIC`. Functions that run initialisers or a program on the
+//! calling thread are `extern "C-unwind"` and catch nothing while linked code runs: an exception of that code passes
+//! through them to the caller, as it passes through `dlopen`.
+//!
+//! # Invariants
+//!
+//! - **C1** *Pointers of the caller.* Every pointer is checked for null. A pointer that is not null is valid for what the
+//!   header says, during the call: the caller promises it. Strings are copied or read before the function returns.
+//! - **C2** *Objects behind pointers.* A `jittison_error` or `jittison_text` is made by `Box::into_raw`. The caller passes
+//!   it to its free function once, and to nothing later.
+//! - **C3** *Promises about linked code.* Signatures, code that may run, and addresses that stay in memory are the
+//!   caller's promise: the header states it at the function, in the words of the Rust crate.
+//! - **C4** *Guards belong to threads.* A guard is used and dropped only by the thread that entered it: its entry compares
+//!   threads first. The entry owns the session of the guard, and drops the guard before it.
+//! - **C5** *Callbacks.* A function pointer and its context are valid, on every thread, until the last call that the header
+//!   names.
+#![warn(missing_docs)]
+
+mod code;
+mod dylib;
+mod entry;
+mod error;
+mod function;
+mod guard;
+mod handle;
+mod memory;
+mod object;
+mod program;
+mod removal;
+mod session;
+mod text;
+mod tracker;

@@ -1,0 +1,62 @@
+/* Guards: what a thread finds under one stays; only its thread uses it.
+ * Argument: an object with `long one(void)` that returns 1. */
+#include "check.h"
+#include <pthread.h>
+
+static jittison_guard guard;
+static jittison_dylib dylib;
+
+static void *elsewhere(void *unused) {
+    void *address = NULL;
+    FAILS(JITTISON_ERROR_WRONG_THREAD, jittison_guard_leave(guard));
+    FAILS(JITTISON_ERROR_WRONG_THREAD, jittison_guard_refresh(guard));
+    FAILS(JITTISON_ERROR_WRONG_THREAD, jittison_guard_lookup(guard, dylib, STR("one"), &address));
+    return unused;
+}
+
+int main(int argc, char **argv) {
+    jittison_session session, foreign;
+    jittison_dylib foreign_dylib;
+    jittison_tracker tracker;
+    jittison_removal removal;
+    pthread_t thread;
+    void *address = NULL;
+    long_function one;
+    bool flag = true;
+
+    CHECK(argc == 2);
+    OK(jittison_session_create(NULL, &session));
+    OK(jittison_dylib_main(session, &dylib));
+    OK(jittison_tracker_create(dylib, &tracker));
+    OK(jittison_object_add_file(session, tracker, STR(argv[1])));
+
+    OK(jittison_guard_enter(session, &guard));
+    OK(jittison_guard_lookup(guard, dylib, STR("one"), &address));
+    memcpy(&one, &address, sizeof one);
+    OK(jittison_tracker_remove(tracker, &removal));
+    CHECK(one() == 1);
+    OK(jittison_removal_is_complete(removal, &flag));
+    CHECK(!flag);
+    CHECK(pthread_create(&thread, NULL, elsewhere, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    FAILS(JITTISON_ERROR_SYMBOLS_NOT_FOUND, jittison_guard_lookup(guard, dylib, STR("one"), &address));
+    OK(jittison_guard_refresh(guard));
+    OK(jittison_removal_is_complete(removal, &flag));
+    CHECK(flag);
+
+    OK(jittison_session_create(NULL, &foreign));
+    OK(jittison_dylib_main(foreign, &foreign_dylib));
+    FAILS(JITTISON_ERROR_FOREIGN_SESSION, jittison_guard_lookup(guard, foreign_dylib, STR("one"), &address));
+    OK(jittison_guard_leave(guard));
+    FAILS(JITTISON_ERROR_INVALID_HANDLE, jittison_guard_leave(guard));
+
+    /* A guard outlives the handle of its session. */
+    OK(jittison_guard_enter(foreign, &guard));
+    OK(jittison_session_destroy(foreign));
+    OK(jittison_guard_leave(guard));
+    OK(jittison_dylib_release(foreign_dylib));
+    OK(jittison_removal_release(removal));
+    OK(jittison_tracker_release(tracker));
+    OK(jittison_dylib_release(dylib));
+    OK(jittison_session_destroy(session));
+    return 0;
+}

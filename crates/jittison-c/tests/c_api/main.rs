@@ -1,0 +1,58 @@
+//! The C API, used by C programs: one program for each area, in `tests/c`. Each checks its own results.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this file | the programs, and the objects that they link |
+//! | `header.rs` | the header is good C and C++, and declares what the library exports |
+//! | `building.rs` | how a program is compiled against the library and run |
+
+mod building;
+mod header;
+
+use building::{Language, Program};
+use jittison_test_tools::c;
+
+const ONE: &str = "long one(void) { return 1; }";
+
+/// Compiles `tests/c/NAME.c`, and runs it with the objects as files.
+fn passes(name: &str, objects: &[(&str, &str)]) {
+    let Some(program) = Program::compile(name, Language::C) else { return };
+    let mut paths = Vec::new();
+    for (file, source) in objects {
+        let Some(object) = c(source) else { return };
+        paths.push(program.directory.write(file, object));
+    }
+    program.run(&paths);
+}
+
+#[test]
+fn objects_are_linked_and_called() {
+    let first = format!("{ONE} long one_more(void); long host(void); long via(void) {{ return one_more() + host(); }}");
+    passes("linking", &[("first.o", &first), ("second.o", "long one_more(void) { return 2; }")]);
+}
+
+#[test]
+fn a_removal_frees_code_when_its_last_handle_is_released() {
+    passes("removal", &[("one.o", ONE)]);
+}
+
+#[test]
+fn a_guard_keeps_what_its_thread_found() {
+    passes("guards", &[("one.o", ONE)]);
+}
+
+#[test]
+fn a_refused_call_is_an_error_with_a_code_and_a_place() {
+    passes(
+        "refusals",
+        &[("one.o", ONE), ("needs.o", "long nowhere(void); long needs(void) { return nowhere() + 1; }")],
+    );
+}
+
+#[test]
+fn programs_run_and_memory_is_measured() {
+    let state = "static long state; __attribute__((constructor)) static void set(void) { state = 5; }
+                 long read_state(void) { return state; }";
+    let main = "int main(int argc, char **argv) { return 40 + argc + (argv[argc] != 0); }";
+    passes("programs", &[("state.o", state), ("main.o", main)]);
+}
