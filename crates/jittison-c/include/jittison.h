@@ -5,7 +5,8 @@
  *
  * RULES
  *
- * Threads.    Every function may be called by any thread at any time, with any handle. Only guards belong to one thread.
+ * Threads.    Every function may be called by any thread at any time, with any handle. Only guards and calls belong to one
+ *             thread.
  *
  * Handles.    A handle is a number in a struct. All zeros is the null handle. A handle that is null, released, forged or
  *             of another kind is the error JITTISON_ERROR_INVALID_HANDLE. Each handle that a function writes is owned by
@@ -236,6 +237,14 @@ typedef struct jittison_function { uint64_t bits; } jittison_function;
 typedef struct jittison_removal { uint64_t bits; } jittison_removal;
 /* A guard of one thread. */
 typedef struct jittison_guard { uint64_t bits; } jittison_guard;
+/* An entry of one thread's call into patched functions. */
+typedef struct jittison_call { uint64_t bits; } jittison_call;
+/* A stub: a function whose target can be changed. It stays in memory while the handle is held. */
+typedef struct jittison_stub { uint64_t bits; } jittison_stub;
+/* A set of functions that come in versions. */
+typedef struct jittison_patchable { uint64_t bits; } jittison_patchable;
+/* A new version that is being made. */
+typedef struct jittison_patch { uint64_t bits; } jittison_patch;
 
 /* ---- library ----------------------------------------------------------------------------------------------------- */
 
@@ -520,6 +529,127 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_guard_refresh(jittison_guar
  * code. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_guard_lookup(jittison_guard guard, jittison_dylib dylib,
                                                                   jittison_str name, void **out);
+
+/* ---- aliases and lazy functions ---------------------------------------------------------------------------------- */
+
+/* A name that stands for another one. */
+typedef struct jittison_alias {
+    jittison_str name;
+    jittison_str aliasee;
+    /* JITTISON_SYMBOL_... of `name`. */
+    uint32_t flags;
+    uint32_t reserved;
+} jittison_alias;
+
+/* Defines names under a tracker for symbols of the same dylib. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_alias_define(jittison_tracker tracker,
+                                                                  const jittison_alias *aliases, size_t count);
+
+/* Defines names under a tracker for symbols of `source`. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_alias_reexport(jittison_tracker tracker, jittison_dylib source,
+                                                                    const jittison_alias *aliases, size_t count);
+
+/* Defines names under a tracker for functions of `source`. Each function is linked at its first call, which runs its
+ * initialisers. If it cannot be linked then, the process ends with a message. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_alias_reexport_lazily(jittison_session session,
+                                                                           jittison_tracker tracker,
+                                                                           jittison_dylib source,
+                                                                           const jittison_alias *aliases, size_t count);
+
+/* ---- stubs ------------------------------------------------------------------------------------------------------- */
+
+/* A stub to be made. */
+typedef struct jittison_stub_definition {
+    jittison_str name;
+    uint64_t target;
+} jittison_stub_definition;
+
+/* Defines stubs under a tracker: either all or none. They do not keep their targets in memory. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_stub_create(jittison_session session, jittison_tracker tracker,
+                                                                 const jittison_stub_definition *stubs, size_t count);
+
+/* Writes a handle of a stub. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_stub_find(jittison_session session, jittison_dylib dylib,
+                                                               jittison_str name, jittison_stub *out);
+
+/* Redirects a stub with one atomic store. Calls that are inside the old target continue there. The caller promises that
+ * `target` is a function of the signature that callers use, and stays in memory as long as they call it. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_stub_redirect(jittison_stub stub, uint64_t target);
+
+/* Releases a handle. The stub stays until its tracker is removed. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_stub_release(jittison_stub stub);
+
+/* ---- patches ----------------------------------------------------------------------------------------------------- */
+
+/* Settings of patched functions. All zeros but `size` are the defaults. */
+typedef struct jittison_patchable_options {
+    /* sizeof(jittison_patchable_options). */
+    size_t size;
+    /* Commits that can be rolled back, one after the other. 0: one. */
+    size_t history;
+    /* Versions that are removed and still in use, before another is refused. 0: 64. */
+    size_t max_versions;
+} jittison_patchable_options;
+
+/* Declares functions of a dylib that will come in versions. The first commit defines them. `options` may be NULL. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patchable_create(jittison_session session, jittison_dylib dylib,
+                                                                      const jittison_str *functions, size_t count,
+                                                                      const jittison_patchable_options *options,
+                                                                      jittison_patchable *out);
+
+/* Releases a handle. The functions stay: they belong to the dylib. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patchable_release(jittison_patchable patchable);
+
+/* Undoes the last commit: callers go back to the previous version. Writes the version whose commit was undone to `version`,
+ * and its removal to `retired`. Both may be NULL. A function that the commit was the first to define stays as it is. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patchable_rollback(jittison_patchable patchable,
+                                                                        uint64_t *version, jittison_removal *retired);
+
+/* Removes the functions and all versions. `removal` may be NULL, else the caller releases it. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patchable_remove(jittison_patchable patchable,
+                                                                      jittison_removal *removal);
+
+/* Begins a new version. Several patches may be open at a time. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_begin(jittison_patchable patchable, jittison_patch *out);
+
+/* Adds an object, whose bytes are copied, to a patch that is not linked. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_add_object(jittison_patch patch, jittison_str name,
+                                                                      const void *bytes, size_t size);
+
+/* As jittison_patch_add_object, for a file, which is read in this call. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_add_object_file(jittison_patch patch, jittison_str path);
+
+/* Demands that the version defines `function`. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_require(jittison_patch patch, jittison_str function);
+
+/* Links the version and runs its initialisers. No caller reaches it yet. If it fails, the patch can only be released. Runs
+ * linked code. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_link(jittison_patch patch);
+
+/* Looks up a function of the linked version, before it is committed. The handle keeps this version in memory. Runs linked
+ * code, hands out code. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_lookup(jittison_patch patch, jittison_str name,
+                                                                  jittison_function *out);
+
+/* Redirects all callers to the linked version. Writes its number to `version`, and the removal of the versions that leave
+ * the history to `retired`. Both may be NULL. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_commit(jittison_patch patch, uint64_t *version,
+                                                                  jittison_removal *retired);
+
+/* Releases a patch. A version that is not committed is removed. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_patch_release(jittison_patch patch);
+
+/* Enters a call: versions that are replaced from here on stay in memory until the call is left. Hold an entry, or a guard,
+ * while you call a function that is patched or that calls patched functions. Only the thread that entered it may leave
+ * it. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_call_enter(jittison_session session, jittison_call *out);
+
+/* Leaves a call and releases its handle. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_call_leave(jittison_call call);
+
+/* Declares that no frame of this thread is in a patched function, although it holds an entry. Versions that only this thread
+ * held are removed. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_call_pass_quiescent_state(jittison_session session);
 
 /* ---- removals ---------------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
-//! Guards, and lookups under them.
+//! What belongs to one thread: guards, with lookups under them, and entries of calls.
 //!
-//! A guard belongs to the thread that entered it. The table is shared, so each entry knows its thread, and every use compares
-//! threads first. A thread that ends inside a guard leaks it: later removals then wait for ever, and name the guard.
+//! The tables are shared, so each value knows the thread that made it, and every use compares threads first. A thread that ends
+//! inside a guard leaks it: later removals then wait for ever, and name the guard.
 
 use std::cell::{RefCell, RefMut};
 use std::ffi::c_void;
@@ -9,6 +9,7 @@ use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
+use jittison::base::CallEntry;
 use jittison::{Guard, Jit};
 
 use crate::dylib::{DYLIBS, Dylib};
@@ -20,51 +21,63 @@ use crate::session::{Handle, SESSIONS, Session};
 use crate::text::Str;
 
 /// `jittison_guard`.
-pub(crate) type GuardHandle = Handle<Entered>;
-static GUARDS: Table<Entered> = Table::new(Kind::Guard);
+pub(crate) type GuardHandle = Handle<Bound<Guard<'static>>>;
+static GUARDS: Table<Bound<Guard<'static>>> = Table::new(Kind::Guard);
 
-/// A guard, its thread and its session.
-pub(crate) struct Entered {
+/// `jittison_call`.
+pub(crate) type CallHandle = Handle<Bound<CallEntry>>;
+static CALLS: Table<Bound<CallEntry>> = Table::new(Kind::Call);
+
+/// A value that belongs to a thread, and its session.
+pub(crate) struct Bound<T> {
     thread: ThreadId,
-    /// `None` once the guard was left. Borrowed during a lookup, which may run code that tries to leave the guard.
-    guard: RefCell<Option<Guard<'static>>>,
+    /// `None` once it was left. Borrowed during a lookup, which may run code that tries to leave the guard.
+    value: RefCell<Option<T>>,
     jit: Arc<Jit>,
 }
 
-// SAFETY: C4 - other threads use `thread` and `jit` only, which every thread may use. They drop an entry only after its own
-// thread took the guard out.
-unsafe impl Send for Entered {}
+// SAFETY: C4 - other threads use `thread` and `jit` only, which every thread may use. They drop a `Bound` only after its own
+// thread took the value out.
+unsafe impl<T> Send for Bound<T> {}
 // SAFETY: C4 - as above.
-unsafe impl Sync for Entered {}
+unsafe impl<T> Sync for Bound<T> {}
 
-impl Entered {
-    fn on_this_thread(jit: Arc<Jit>) -> Entered {
-        let guard = jit.guard();
-        // SAFETY: C4 - the lifetime is that of the session, which `jit` owns until after the guard is dropped.
-        let guard = unsafe { mem::transmute::<Guard<'_>, Guard<'static>>(guard) };
-        Entered { thread: thread::current().id(), guard: RefCell::new(Some(guard)), jit }
+impl<T> Bound<T> {
+    fn to_this_thread(value: T, jit: Arc<Jit>) -> Bound<T> {
+        Bound { thread: thread::current().id(), value: RefCell::new(Some(value)), jit }
     }
 
     fn check_thread(&self) -> Result<(), Failure> {
         if self.thread == thread::current().id() {
             return Ok(());
         }
-        Err(Failure::Thread("the guard was entered by another thread; nothing was done; use it on that thread".into()))
+        Err(Failure::Thread("it was entered by another thread; nothing was done; use it on that thread".into()))
     }
 
-    /// The guard, for a change.
-    fn edit(&self) -> Result<RefMut<'_, Option<Guard<'static>>>, Failure> {
+    /// The value, for a change.
+    fn edit(&self) -> Result<RefMut<'_, Option<T>>, Failure> {
         self.check_thread()?;
         let is_used = |_| Failure::argument("a lookup of this thread uses the guard; nothing was done");
-        self.guard.try_borrow_mut().map_err(is_used)
+        self.value.try_borrow_mut().map_err(is_used)
+    }
+
+    /// Takes the value of a handle out of its table and drops it.
+    fn leave(table: &Table<Bound<T>>, bits: u64) -> Result<(), Failure> {
+        let bound = table.take_if(bits, |bound| bound.edit().map(drop))?;
+        let value = bound.edit()?.take();
+        // Runs what waited for it, so no borrow is held.
+        drop(value);
+        Ok(())
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_guard_enter(session: Session, out: *mut GuardHandle) -> *mut ErrorObject {
     let enter = || {
-        let entered = Entered::on_this_thread(SESSIONS.get(session.bits)?);
-        GUARDS.insert(entered).map(Handle::new)
+        let jit = SESSIONS.get(session.bits)?;
+        // SAFETY: C4 - the lifetime is that of the session, which the entry owns until after the guard is dropped.
+        let guard = unsafe { mem::transmute::<Guard<'_>, Guard<'static>>(jit.guard()) };
+        GUARDS.insert(Bound::to_this_thread(guard, jit)).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", enter) })
@@ -72,13 +85,7 @@ unsafe extern "C" fn jittison_guard_enter(session: Session, out: *mut GuardHandl
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_guard_leave(guard: GuardHandle) -> *mut ErrorObject {
-    run(|| {
-        let entered = GUARDS.take_if(guard.bits, |entered| entered.edit().map(drop))?;
-        let guard = entered.edit()?.take();
-        // Runs what waited for the guard, so no borrow is held.
-        drop(guard);
-        Ok(())
-    })
+    run(|| Bound::leave(&GUARDS, guard.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -109,7 +116,7 @@ unsafe extern "C-unwind" fn jittison_guard_lookup(
             Ok((entered, DYLIBS.get(dylib.bits)?, name))
         },
         |(entered, dylib, name)| {
-            let guard = entered.guard.borrow();
+            let guard = entered.value.borrow();
             let Some(guard) = &*guard else { return Err(Failure::argument("the guard was left")) };
             // SAFETY: C3 - the header states the promises.
             let symbol = unsafe { entered.jit.symbol::<AnyFunction>(guard, &dylib, name)? };
@@ -118,4 +125,29 @@ unsafe extern "C-unwind" fn jittison_guard_lookup(
             unsafe { put(out, "out", || Ok(address)) }
         },
     )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_call_enter(session: Session, out: *mut CallHandle) -> *mut ErrorObject {
+    let enter = || {
+        let jit = SESSIONS.get(session.bits)?;
+        CALLS.insert(Bound::to_this_thread(jit.session().enter_call(), jit)).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", enter) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_call_leave(call: CallHandle) -> *mut ErrorObject {
+    run(|| Bound::leave(&CALLS, call.bits))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_call_pass_quiescent_state(session: Session) -> *mut ErrorObject {
+    run(|| {
+        let jit = SESSIONS.get(session.bits)?;
+        // SAFETY: C3 - the header states the promises.
+        unsafe { jit.pass_quiescent_state() };
+        Ok(())
+    })
 }

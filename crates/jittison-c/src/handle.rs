@@ -28,24 +28,33 @@ pub(crate) enum Kind {
     Function,
     Removal,
     Guard,
+    Call,
+    Stub,
+    Patchable,
+    Patch,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Session, Kind::Dylib, Kind::Tracker, Kind::Function, Kind::Removal, Kind::Guard];
+    /// In the order of the numbers.
+    const NAMES: [(Kind, &str); 10] = [
+        (Kind::Session, "session"),
+        (Kind::Dylib, "dylib"),
+        (Kind::Tracker, "tracker"),
+        (Kind::Function, "function"),
+        (Kind::Removal, "removal"),
+        (Kind::Guard, "guard"),
+        (Kind::Call, "call"),
+        (Kind::Stub, "stub"),
+        (Kind::Patchable, "patchable"),
+        (Kind::Patch, "patch"),
+    ];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::Session => "session",
-            Kind::Dylib => "dylib",
-            Kind::Tracker => "tracker",
-            Kind::Function => "function",
-            Kind::Removal => "removal",
-            Kind::Guard => "guard",
-        }
+        Kind::NAMES[self as usize - 1].1
     }
 
     fn of(bits: u64) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u64 == bits >> KIND_SHIFT)
+        Kind::NAMES.into_iter().map(|(kind, _)| kind).find(|kind| *kind as u64 == bits >> KIND_SHIFT)
     }
 }
 
@@ -167,6 +176,13 @@ mod tests {
         assert!(trackers.get(dylib).is_err() && dylibs.get(tracker).is_err() && trackers.get(0).is_err());
         let Err(Failure::Handle(text)) = trackers.get(dylib) else { panic!("the kind is wrong") };
         assert!(text.contains("names a dylib"), "{text}");
+    }
+
+    #[test]
+    fn every_kind_has_its_name() {
+        for (index, (kind, name)) in Kind::NAMES.into_iter().enumerate() {
+            assert_eq!((kind as usize, kind.name()), (index + 1, name));
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
 //! | `text.rs` | strings of the caller, and texts that the caller owns |
 //! | `session.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
-//! | `function.rs`, `guard.rs` | lookups, owned functions, guards |
+//! | `function.rs`, `guard.rs` | lookups, owned functions, guards, entries of calls |
+//! | `stub.rs`, `alias.rs`, `patch.rs` | stubs, aliases and lazy functions, patches |
 //! | `removal.rs` | tickets of removals |
 //! | `memory.rs`, `program.rs` | measures of code memory; programs with a `main` |
 //!
@@ -33,6 +34,7 @@
 //!   names.
 #![warn(missing_docs)]
 
+mod alias;
 mod code;
 mod dylib;
 mod entry;
@@ -42,8 +44,10 @@ mod guard;
 mod handle;
 mod memory;
 mod object;
+mod patch;
 mod program;
 mod removal;
 mod session;
+mod stub;
 mod text;
 mod tracker;

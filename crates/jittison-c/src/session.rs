@@ -100,17 +100,17 @@ unsafe extern "C" fn jittison_session_reclaim(session: Session, count: *mut usiz
 /// Copies as many bytes of the options as the caller's version has. The others are zero.
 ///
 /// # Safety
-/// C1: as many bytes as the field `size` says.
-unsafe fn read_options(options: *const u8) -> Result<Options, Failure> {
+/// C1: as many bytes as the field `size` says. `T` starts with `size`, and its fields may all be zero.
+pub(crate) unsafe fn read_options<T>(options: *const u8) -> Result<T, Failure> {
     // SAFETY: C1 - `size` is the first field of every version.
     let size = unsafe { options.cast::<usize>().read_unaligned() };
     if size < size_of::<usize>() || size > MAX_OPTIONS_SIZE {
         return Err(Failure::argument(format!(
-            "the field `size` of the options is {size}; set it to `sizeof(jittison_session_options)`"
+            "the field `size` of the options is {size}; set it to the size of the struct"
         )));
     }
-    let mut own = MaybeUninit::<Options>::zeroed();
-    let known = size.min(size_of::<Options>());
+    let mut own = MaybeUninit::<T>::zeroed();
+    let known = size.min(size_of::<T>());
     // SAFETY: C1 - both have `known` bytes, as computed above, and do not overlap.
     unsafe { ptr::copy_nonoverlapping(options, own.as_mut_ptr().cast::<u8>(), known) };
     // SAFETY: C1 - the bytes behind the known ones are within `size`.

@@ -9,8 +9,10 @@
 mod building;
 mod header;
 
+use std::path::PathBuf;
+
 use building::{Language, Program};
-use jittison_test_tools::c;
+use jittison_test_tools::{c, rounds};
 
 const ONE: &str = "long one(void) { return 1; }";
 
@@ -55,4 +57,22 @@ fn programs_run_and_memory_is_measured() {
                  long read_state(void) { return state; }";
     let main = "int main(int argc, char **argv) { return 40 + argc + (argv[argc] != 0); }";
     passes("programs", &[("state.o", state), ("main.o", main)]);
+}
+
+#[test]
+fn names_are_redirected_and_functions_are_patched() {
+    let first = "int calls; long number(void) { calls++; return 10; }";
+    let second = "int calls; long number(void) { calls++; return 19 + calls; }";
+    passes("redirection", &[("one.o", ONE), ("first.o", first), ("second.o", second), ("other.o", "int other;")]);
+}
+
+/// With `JITTISON_FULL` there are a million.
+#[test]
+fn random_calls_on_forged_and_stale_handles_are_errors() {
+    let Some(program) = Program::compile("fuzz", Language::C) else { return };
+    let Some(object) = c(ONE) else { return };
+    let calls = rounds(1_000_000);
+    let object = program.directory.write("one.o", object);
+    let output = program.run(&[PathBuf::from(calls.to_string()), PathBuf::from("1"), object]);
+    print!("{output}");
 }
