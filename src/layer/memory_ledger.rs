@@ -166,7 +166,9 @@ impl<R> Drop for MemoryLedger<R> {
     /// Leaks the resources that are left. No session has reclaimed their trackers, so threads may still run the code.
     fn drop(&mut self) {
         for shard in &self.shards {
-            mem::forget(shard.with_mut(|shard| mem::take(&mut shard.dylibs)));
+            let dylibs = shard.with_mut(|shard| mem::take(&mut shard.dylibs));
+            // The values only: the table itself is no code.
+            dylibs.into_values().for_each(mem::forget);
         }
     }
 }
