@@ -9,6 +9,7 @@ use jittison_test_tools::{PrivateDir, require};
 #[derive(Clone, Copy)]
 pub enum Language {
     C,
+    Cpp,
 }
 
 pub struct Program {
@@ -33,6 +34,7 @@ impl Program {
     pub fn compile(name: &str, language: Language) -> Option<Program> {
         let (compiler, extension, standard) = match language {
             Language::C => ("cc", "c", "-std=c11"),
+            Language::Cpp => ("c++", "cpp", "-std=c++17"),
         };
         let directory = PrivateDir::new();
         let library = shared_library();

@@ -4,15 +4,17 @@
 //! |---|---|
 //! | this file | the programs, and the objects that they link |
 //! | `header.rs` | the header is good C and C++, and declares what the library exports |
+//! | `installed.rs` | the installed package is used by another project |
 //! | `building.rs` | how a program is compiled against the library and run |
 
 mod building;
 mod header;
+mod installed;
 
 use std::path::PathBuf;
 
 use building::{Language, Program};
-use jittison_test_tools::{c, rounds};
+use jittison_test_tools::{c, cpp, rounds};
 
 const ONE: &str = "long one(void) { return 1; }";
 
@@ -75,4 +77,15 @@ fn random_calls_on_forged_and_stale_handles_are_errors() {
     let object = program.directory.write("one.o", object);
     let output = program.run(&[PathBuf::from(calls.to_string()), PathBuf::from("1"), object]);
     print!("{output}");
+}
+
+#[test]
+fn cpp_programs_own_handles_and_see_exceptions_of_linked_code() {
+    let Some(program) = Program::compile("raii", Language::Cpp) else { return };
+    let Some(add) = c("int host(void); int add(int a, int b) { return a + b + host(); }") else { return };
+    let throws =
+        "__attribute__((constructor)) static void start() { throw 7; } extern \"C\" int unlucky() { return 1; }";
+    let Some(throws) = cpp(throws) else { return };
+    let directory = &program.directory;
+    program.run(&[directory.write("add.o", add), directory.write("throws.o", throws)]);
 }
