@@ -220,6 +220,9 @@ JITTISON_API jittison_str jittison_error_object(const jittison_error *error);
 /* The first symbol that the error names. Valid until the error is freed. Empty if it names none. */
 JITTISON_API jittison_str jittison_error_symbol(const jittison_error *error);
 
+/* Makes an error with the code JITTISON_ERROR_OTHER, which a callback may return. Never NULL. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_error_create(jittison_str message);
+
 /* Frees an error. NULL is allowed. */
 JITTISON_API void jittison_error_free(jittison_error *error);
 
@@ -245,6 +248,12 @@ typedef struct jittison_stub { uint64_t bits; } jittison_stub;
 typedef struct jittison_patchable { uint64_t bits; } jittison_patchable;
 /* A new version that is being made. */
 typedef struct jittison_patch { uint64_t bits; } jittison_patch;
+/* A resource manager of the embedder. */
+typedef struct jittison_manager { uint64_t bits; } jittison_manager;
+/* A generator of the embedder. */
+typedef struct jittison_generator { uint64_t bits; } jittison_generator;
+/* The duty to supply the symbols of a unit. */
+typedef struct jittison_responsibility { uint64_t bits; } jittison_responsibility;
 
 /* ---- library ----------------------------------------------------------------------------------------------------- */
 
@@ -677,6 +686,146 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_removal_bytes(jittison_remo
 
 /* Writes what delays the removal, one obstacle a line. Empty if it is complete. The caller frees the text. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_removal_obstacles(jittison_removal removal, jittison_text **out);
+
+/* ---- resource managers ------------------------------------------------------------------------------------------- */
+
+/* Names what a tracker owns for one manager. No key is used twice. */
+typedef uint64_t jittison_key;
+
+/* What a resource manager does. All but `dropped` are needed. */
+typedef struct jittison_manager_callbacks {
+    /* sizeof(jittison_manager_callbacks). */
+    size_t size;
+    /* The tracker was removed and nothing pins it: free what the key owns. Called once, on the thread that reclaims. Must not
+     * wait for a removal. Returns NULL, or an error, which the library then owns; it goes to the caller of the removal. */
+    jittison_error *(*remove)(jittison_key key, void *context);
+    /* What `source` owns belongs to `destination` now; `source` is not used again. Called under locks: move records only, and
+     * call no function of this header. */
+    void (*transfer)(jittison_key destination, jittison_key source, void *context);
+    /* Called once, when the library uses neither the callbacks nor the context any more. May be NULL. */
+    void (*dropped)(void *context);
+} jittison_manager_callbacks;
+
+/* Creates a resource manager and registers it. The newest manager is called first. It stays registered until it is
+ * deregistered or the session ends. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_create(jittison_session session,
+                                                                    const jittison_manager_callbacks *callbacks,
+                                                                    void *context, jittison_manager *out);
+
+/* Calls `record` with the key of a tracker, which can be neither removed nor transferred meanwhile: record there what the tracker
+ * shall own. `record` is called in this call, under locks, and must call no function of this header. If the tracker is
+ * defunct, it is not called, and the error is JITTISON_ERROR_TRACKER_DEFUNCT. The tracker must be of the manager's session:
+ * what is recorded for another one is never freed. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_record(jittison_manager manager, jittison_tracker tracker,
+                                                                    void (*record)(jittison_key key, void *context),
+                                                                    void *context);
+
+/* Deregisters a manager. What it has recorded is not freed by the session any more. Removals in progress may still call
+ * it. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_deregister(jittison_manager manager);
+
+/* Releases a handle. The manager stays registered. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_release(jittison_manager manager);
+
+/* ---- generators -------------------------------------------------------------------------------------------------- */
+
+/* A name that a lookup misses. */
+typedef struct jittison_request {
+    jittison_str name;
+    /* 1 if the lookup fails without it. Define an optional name only if its definition is already in memory. */
+    uint32_t is_required;
+    uint32_t reserved;
+} jittison_request;
+
+/* What a generator does. */
+typedef struct jittison_generator_callbacks {
+    /* sizeof(jittison_generator_callbacks). */
+    size_t size;
+    /* A lookup misses names in `dylib`: define those that the generator knows. Called without a lock, perhaps by several
+     * threads at once. `dylib` and the names are valid during the call; do not release the handle. Returns NULL, or an error
+     * that fails the lookup, which the library then owns. */
+    jittison_error *(*generate)(jittison_dylib dylib, const jittison_request *requests, size_t count, void *context);
+    /* Called once, when the library uses neither the callbacks nor the context any more. May be NULL. */
+    void (*dropped)(void *context);
+} jittison_generator_callbacks;
+
+/* Creates a generator and adds it to a dylib, behind those that the dylib has. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_generator_create(jittison_dylib dylib,
+                                                                      const jittison_generator_callbacks *callbacks,
+                                                                      void *context, jittison_generator *out);
+
+/* Takes a generator from a dylib. Lookups in progress may still call it. Writes whether it was there to `was_there`, which
+ * may be NULL. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_generator_remove(jittison_generator generator,
+                                                                      jittison_dylib dylib, bool *was_there);
+
+/* Releases a handle. The generator stays with its dylib. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_generator_release(jittison_generator generator);
+
+/* ---- materialisation units --------------------------------------------------------------------------------------- */
+
+/* A symbol that a unit defines. */
+typedef struct jittison_unit_symbol {
+    jittison_str name;
+    /* JITTISON_SYMBOL_..., joined with `|`. */
+    uint32_t flags;
+    uint32_t reserved;
+} jittison_unit_symbol;
+
+/* The address of a symbol of a unit. */
+typedef struct jittison_unit_address {
+    jittison_str name;
+    uint64_t address;
+} jittison_unit_address;
+
+/* A symbol that the code of a unit refers to. */
+typedef struct jittison_unit_dependency {
+    jittison_dylib dylib;
+    jittison_str name;
+} jittison_unit_dependency;
+
+/* What a unit does. `materialize` is needed. */
+typedef struct jittison_unit_callbacks {
+    /* sizeof(jittison_unit_callbacks). */
+    size_t size;
+    /* One of the symbols is looked up: resolve and emit all of them, or fail them, in this call or later on any thread. The
+     * callee owns the responsibility and releases it. Called at most once, without a lock. */
+    void (*materialize)(jittison_responsibility responsibility, void *context);
+    /* Another definition of `name` has replaced that of this unit. Called just before `materialize`. May be NULL. */
+    void (*discard)(jittison_str name, void *context);
+    /* Called once, when the library uses neither the callbacks nor the context any more: after `materialize` returned, or
+     * when the unit is removed or refused. May be NULL. */
+    void (*dropped)(void *context);
+} jittison_unit_callbacks;
+
+/* Defines symbols under a tracker whose addresses a callback supplies when they are looked up. `name` is for messages. If
+ * the call fails, `dropped` was called, unless an argument or a handle is invalid. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_unit_define(jittison_tracker tracker, jittison_str name,
+                                                                 const jittison_unit_symbol *symbols, size_t count,
+                                                                 const jittison_unit_callbacks *callbacks,
+                                                                 void *context);
+
+/* Writes the symbols that lookups wait for, one a line. The caller frees the text. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_requested(jittison_responsibility responsibility,
+                                                                              jittison_text **out);
+
+/* Sets the address of every symbol. After an error, fail or release the responsibility. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_resolve(jittison_responsibility responsibility,
+                                                                            const jittison_unit_address *addresses,
+                                                                            size_t count);
+
+/* The code is in place. The tracker pins what the code refers to: `dependencies` are looked up and linked. The symbols become
+ * ready. After an error, fail or release the responsibility. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_emit(jittison_responsibility responsibility,
+                                                                         const jittison_unit_dependency *dependencies,
+                                                                         size_t count);
+
+/* Fails the symbols with an error, which the library then owns in any case. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_fail(jittison_responsibility responsibility,
+                                                                         jittison_error *error);
+
+/* Releases a responsibility. Symbols that were neither emitted nor failed fail. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_release(jittison_responsibility responsibility);
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 

@@ -71,3 +71,22 @@ pub(crate) unsafe fn put_if_wanted<T>(out: *mut T, value: T) {
         unsafe { out.write(value) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code;
+
+    #[test]
+    fn a_panic_becomes_an_error_and_does_not_leave_the_library() {
+        let code_of = |error: *mut ErrorObject| {
+            // SAFETY: C2 - the error was made here, and is freed once.
+            let failure = unsafe { Box::from_raw(error) };
+            assert!(failure.message().contains("a panic in jittison: the reason"), "{}", failure.message());
+            failure.code()
+        };
+        assert_eq!(code_of(run(|| panic!("the reason"))), code::PANIC);
+        let prepare = || -> Result<(), Failure> { panic!("the reason {}", 1) };
+        assert_eq!(code_of(run_linked_code(prepare, |()| Ok(()))), code::PANIC);
+    }
+}

@@ -7,7 +7,7 @@ use jittison::Error;
 
 use crate::code::{self, Code};
 use crate::handle::Kind;
-use crate::text::{OwnedStr, Str};
+use crate::text::{OwnedStr, Str, read_slice};
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -86,6 +86,8 @@ pub struct ErrorObject {
     message: OwnedStr,
     object: Option<OwnedStr>,
     symbol: Option<OwnedStr>,
+    /// What an embedder's callback passes on.
+    error: Error,
 }
 
 impl ErrorObject {
@@ -102,7 +104,38 @@ impl ErrorObject {
             message: OwnedStr::new(&failure.to_string()),
             object: text(place.object),
             symbol: text(place.symbol),
+            error: match failure {
+                Failure::Jit(error) => error.clone(),
+                other => Error::other(other),
+            },
         }
+    }
+}
+
+impl ErrorObject {
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    #[cfg(test)]
+    pub(crate) fn message(&self) -> String {
+        self.error.to_string()
+    }
+
+    /// The error, for the Rust crate.
+    pub(crate) fn into_error(self) -> Error {
+        self.error
+    }
+}
+
+/// For callbacks. A message that is not UTF-8 is kept as far as it is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_error_create(message: Str) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    match unsafe { read_slice(message.data.cast::<u8>(), message.length, "message") } {
+        Ok(bytes) => Failure::Jit(Error::other(String::from_utf8_lossy(bytes))).into_raw(),
+        Err(failure) => failure.into_raw(),
     }
 }
 

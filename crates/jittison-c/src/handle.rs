@@ -32,11 +32,14 @@ pub(crate) enum Kind {
     Stub,
     Patchable,
     Patch,
+    Manager,
+    Generator,
+    Responsibility,
 }
 
 impl Kind {
     /// In the order of the numbers.
-    const NAMES: [(Kind, &str); 10] = [
+    const NAMES: [(Kind, &str); 13] = [
         (Kind::Session, "session"),
         (Kind::Dylib, "dylib"),
         (Kind::Tracker, "tracker"),
@@ -47,6 +50,9 @@ impl Kind {
         (Kind::Stub, "stub"),
         (Kind::Patchable, "patchable"),
         (Kind::Patch, "patch"),
+        (Kind::Manager, "manager"),
+        (Kind::Generator, "generator"),
+        (Kind::Responsibility, "responsibility"),
     ];
 
     pub(crate) fn name(self) -> &'static str {

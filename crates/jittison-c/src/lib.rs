@@ -12,6 +12,7 @@
 //! | `session.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
 //! | `function.rs`, `guard.rs` | lookups, owned functions, guards, entries of calls |
 //! | `stub.rs`, `alias.rs`, `patch.rs` | stubs, aliases and lazy functions, patches |
+//! | `manager.rs`, `generator.rs`, `unit.rs`, `callbacks.rs` | resource managers, generators and units of the embedder |
 //! | `removal.rs` | tickets of removals |
 //! | `memory.rs`, `program.rs` | measures of code memory; programs with a `main` |
 //!
@@ -31,17 +32,20 @@
 //! - **C4** *Guards belong to threads.* A guard is used and dropped only by the thread that entered it: its entry compares
 //!   threads first. The entry owns the session of the guard, and drops the guard before it.
 //! - **C5** *Callbacks.* A function pointer and its context are valid, on every thread, until the last call that the header
-//!   names.
+//!   names. A callback throws nothing.
 #![warn(missing_docs)]
 
 mod alias;
+mod callbacks;
 mod code;
 mod dylib;
 mod entry;
 mod error;
 mod function;
+mod generator;
 mod guard;
 mod handle;
+mod manager;
 mod memory;
 mod object;
 mod patch;
@@ -51,3 +55,4 @@ mod session;
 mod stub;
 mod text;
 mod tracker;
+mod unit;

@@ -2,7 +2,7 @@
  * nothing may crash. Arguments: the number of calls, a seed, an object with `long one(void)`. */
 #include "check.h"
 
-enum { SESSION, DYLIB, TRACKER, FUNCTION, REMOVAL, GUARD, CALL, STUB, PATCHABLE, PATCH, KINDS, POOL = 24 };
+enum { SESSION, DYLIB, TRACKER, FUNCTION, REMOVAL, GUARD, CALL, STUB, PATCHABLE, PATCH, MANAGER, GENERATOR, DUTY, KINDS, POOL = 24 };
 
 /* Handles that calls gave out: some are valid, some were released. */
 static uint64_t pool[KINDS][POOL];
@@ -53,6 +53,9 @@ static void release(int kind, uint64_t bits) {
     jittison_stub stub = {bits};
     jittison_patchable patchable = {bits};
     jittison_patch patch = {bits};
+    jittison_manager manager = {bits};
+    jittison_generator generator = {bits};
+    jittison_responsibility duty = {bits};
     switch (kind) {
     case SESSION: any(jittison_session_destroy(session)); break;
     case DYLIB: any(jittison_dylib_release(dylib)); break;
@@ -63,7 +66,10 @@ static void release(int kind, uint64_t bits) {
     case CALL: any(jittison_call_leave(call)); break;
     case STUB: any(jittison_stub_release(stub)); break;
     case PATCHABLE: any(jittison_patchable_release(patchable)); break;
-    default: any(jittison_patch_release(patch)); break;
+    case PATCH: any(jittison_patch_release(patch)); break;
+    case MANAGER: any(jittison_manager_release(manager)); break;
+    case GENERATOR: any(jittison_generator_release(generator)); break;
+    default: any(jittison_responsibility_release(duty)); break;
     }
 }
 
@@ -88,6 +94,77 @@ static jittison_str name(void) {
         text.data = NULL;
     }
     return text;
+}
+
+static jittison_error *on_remove(jittison_key key, void *context) {
+    (void)key;
+    (void)context;
+    return below(4) == 0 ? jittison_error_create(STR("no")) : NULL;
+}
+
+static void on_transfer(jittison_key destination, jittison_key source, void *context) {
+    (void)context;
+    CHECK(destination != source);
+}
+
+static void on_record(jittison_key key, void *context) {
+    (void)context;
+    CHECK(key != 0);
+}
+
+static jittison_error *on_generate(jittison_dylib dylib, const jittison_request *requests, size_t count, void *context) {
+    (void)context;
+    CHECK(dylib.bits != 0 && requests != NULL && count > 0);
+    return below(4) == 0 ? jittison_error_create(STR("no")) : NULL;
+}
+
+/* Some responsibilities are used rightly, others twice or not at all. Their handles are stale later. */
+static void on_materialize(jittison_responsibility duty, void *context) {
+    jittison_unit_address address = {STR("two"), 4096};
+    (void)context;
+    if (below(2)) {
+        any(jittison_responsibility_resolve(duty, &address, below(2)));
+    }
+    if (below(2)) {
+        any(jittison_responsibility_emit(duty, NULL, 0));
+    }
+    if (below(4) == 0) {
+        any(jittison_responsibility_fail(duty, below(2) ? jittison_error_create(STR("no")) : NULL));
+    }
+    any(jittison_responsibility_release(duty));
+    pool[DUTY][below(POOL)] = duty.bits;
+}
+
+static void step_of_callbacks(void) {
+    jittison_session session = {pick(SESSION)};
+    jittison_dylib dylib = {pick(DYLIB)};
+    jittison_tracker tracker = {pick(TRACKER)};
+    jittison_manager manager = {pick(MANAGER)}, new_manager = {0};
+    jittison_generator generator = {pick(GENERATOR)}, new_generator = {0};
+    jittison_responsibility duty = {pick(DUTY)};
+    jittison_manager_callbacks of_manager = {sizeof of_manager, on_remove, on_transfer, NULL};
+    jittison_generator_callbacks of_generator = {sizeof of_generator, on_generate, NULL};
+    jittison_unit_callbacks of_unit = {sizeof of_unit, on_materialize, NULL, NULL};
+    jittison_unit_symbol symbol = {STR("two"), JITTISON_SYMBOL_EXPORTED, 0};
+    jittison_unit_address address = {STR("two"), 4096};
+    jittison_text *text = NULL;
+    bool flag = false;
+
+    switch (below(10)) {
+    case 0: any(jittison_manager_create(session, &of_manager, NULL, &new_manager)); break;
+    case 1: any(jittison_manager_record(manager, tracker, on_record, NULL)); break;
+    case 2: any(jittison_manager_deregister(manager)); break;
+    case 3: any(jittison_generator_create(dylib, &of_generator, NULL, &new_generator)); break;
+    case 4: any(jittison_generator_remove(generator, dylib, &flag)); break;
+    case 5: any(jittison_responsibility_resolve(duty, &address, 1)); break;
+    case 6: any(jittison_responsibility_emit(duty, NULL, 0)); break;
+    case 7: any(jittison_responsibility_fail(duty, jittison_error_create(STR("no")))); break;
+    case 8: any(jittison_responsibility_requested(duty, &text)); break;
+    default: any(jittison_unit_define(tracker, STR("unit"), &symbol, 1, &of_unit, NULL)); break;
+    }
+    jittison_text_free(text);
+    keep(MANAGER, new_manager.bits);
+    keep(GENERATOR, new_generator.bits);
 }
 
 static void step(const unsigned char *object, size_t size) {
@@ -227,7 +304,11 @@ int main(int argc, char **argv) {
     state = strtoul(argv[2], NULL, 10) * 2 + 1;
     object = read_file(argv[3], &size);
     while (succeeded + refused < calls) {
-        step(object, size);
+        if (below(6) == 0) {
+            step_of_callbacks();
+        } else {
+            step(object, size);
+        }
     }
     for (kind = KINDS - 1; kind >= 0; kind--) {
         for (place = 0; place < POOL; place++) {

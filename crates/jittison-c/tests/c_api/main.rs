@@ -89,3 +89,9 @@ fn cpp_programs_own_handles_and_see_exceptions_of_linked_code() {
     let directory = &program.directory;
     program.run(&[directory.write("add.o", add), directory.write("throws.o", throws)]);
 }
+
+#[test]
+fn embedders_own_resources_and_supply_symbols() {
+    let via = "long supplied(void); long computed(void); long via(void) { return supplied() + computed(); }";
+    passes("custom", &[("via.o", via)]);
+}
