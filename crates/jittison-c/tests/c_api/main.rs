@@ -95,3 +95,8 @@ fn embedders_own_resources_and_supply_symbols() {
     let via = "long supplied(void); long computed(void); long via(void) { return supplied() + computed(); }";
     passes("custom", &[("via.o", via)]);
 }
+
+#[test]
+fn threads_share_handles_and_one_of_them_releases_each() {
+    passes("threads", &[("one.o", ONE)]);
+}
