@@ -505,6 +505,13 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_archive_link(jittison_sessi
 JITTISON_API JITTISON_CHECK jittison_error *jittison_address_lookup(jittison_session session, jittison_dylib dylib,
                                                                     jittison_str name, uint64_t *out);
 
+/* Writes what linked code is at an address: the function, the object, the dylib, and the offset in the function, or in the
+ * object's code if the function is unknown; its name is empty then. Each may be NULL; the caller frees the texts.
+ * JITTISON_ERROR_INVALID_ARGUMENT if no linked code is there. Takes time in proportion to what is linked. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_address_locate(jittison_session session, uint64_t address,
+                                                                    jittison_text **function, jittison_text **object,
+                                                                    jittison_text **dylib, uint64_t *offset);
+
 /* Looks up a function, links what is needed, and runs the initialisers that wait. The handle keeps the code in memory, also
  * after its removal. Runs linked code, hands out code. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_function_lookup(jittison_session session, jittison_dylib dylib,
@@ -661,6 +668,10 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_call_leave(jittison_call ca
 JITTISON_API JITTISON_CHECK jittison_error *jittison_call_pass_quiescent_state(jittison_session session);
 
 /* ---- removals ---------------------------------------------------------------------------------------------------- */
+
+/* Writes one ticket of all removals that are not complete, and their number to `count`, which may be NULL. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_removal_pending(jittison_session session, jittison_removal *out,
+                                                                     size_t *count);
 
 /* Releases a ticket. The removal goes on. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_removal_release(jittison_removal removal);
@@ -883,6 +894,10 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_memory_usage_of_dylib(jitti
 
 /* Writes a map of code memory as text. The caller frees it. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_memory_map_text(jittison_session session, jittison_text **out);
+
+/* Writes a map of code memory as a JSON object: `windows` with their `pools`, and `tenants`, the objects, with their owners and
+ * segments. Addresses and sizes are numbers of bytes. The caller frees the text. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_memory_map_json(jittison_session session, jittison_text **out);
 
 /* Writes a map of code memory as an SVG picture. The caller frees the text. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_memory_map_svg(jittison_session session, jittison_text **out);

@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 
 use jittison::Function;
+use jittison::base::ExecutorAddr;
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, run, run_linked_code};
-use crate::error::ErrorObject;
+use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
+use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Handle, SESSIONS, Session};
-use crate::text::Str;
+use crate::text::{Str, Text};
 
 /// The signature is the caller's affair, so the handle has none.
 pub(crate) type AnyFunction = unsafe extern "C-unwind" fn();
@@ -32,6 +33,35 @@ unsafe extern "C" fn jittison_address_lookup(
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_address_locate(
+    session: Session,
+    address: u64,
+    function: *mut *mut Text,
+    object: *mut *mut Text,
+    dylib: *mut *mut Text,
+    offset: *mut u64,
+) -> *mut ErrorObject {
+    run(|| {
+        let located = SESSIONS.get(session.bits)?.locate(&[ExecutorAddr::new(address)]);
+        let located = located.into_iter().flatten().next();
+        let found = located.ok_or_else(|| Failure::argument(format!("no linked code is at {address:#x}")))?;
+        let (name, from_start) = match &found.function {
+            Some((name, offset)) => (name.as_str(), *offset),
+            None => ("", found.offset),
+        };
+        for (text, out) in [(name, function), (&found.object, object), (&found.dylib, dylib)] {
+            if !out.is_null() {
+                // SAFETY: C1 - the caller promises it.
+                unsafe { Text::give(text, out)? };
+            }
+        }
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put_if_wanted(offset, from_start) };
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -14,7 +14,7 @@
 //! | `stub.rs`, `alias.rs`, `patch.rs` | stubs, aliases and lazy functions, patches |
 //! | `manager.rs`, `generator.rs`, `unit.rs`, `callbacks.rs` | resource managers, generators and units of the embedder |
 //! | `removal.rs` | tickets of removals |
-//! | `memory.rs`, `program.rs` | measures of code memory; programs with a `main` |
+//! | `memory.rs`, `map_json.rs`, `program.rs` | measures and maps of code memory; programs with a `main` |
 //!
 //! # Panics and exceptions
 //! A panic of this library becomes the error `JITTISON_ERROR_PANIC`. Functions that run initialisers or a program on the
@@ -46,6 +46,7 @@ mod generator;
 mod guard;
 mod handle;
 mod manager;
+mod map_json;
 mod memory;
 mod object;
 mod patch;

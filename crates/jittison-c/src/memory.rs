@@ -8,6 +8,7 @@ use jittison::MemoryUsage;
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
+use crate::map_json::to_json;
 use crate::session::{SESSIONS, Session};
 use crate::text::Text;
 use crate::tracker::{TRACKERS, Tracker};
@@ -105,6 +106,15 @@ unsafe extern "C" fn jittison_memory_map_svg(session: Session, out: *mut *mut Te
         let map = SESSIONS.get(session.bits)?.memory_map();
         // SAFETY: C1 - the caller promises it.
         unsafe { Text::give(&map.map(|map| map.to_svg()).unwrap_or_default(), out) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_memory_map_json(session: Session, out: *mut *mut Text) -> *mut ErrorObject {
+    run(|| {
+        let map = SESSIONS.get(session.bits)?.memory_map();
+        // SAFETY: C1 - the caller promises it.
+        unsafe { Text::give(&map.map(|map| to_json(&map)).unwrap_or_default(), out) }
     })
 }
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use jittison::Error;
 use parking_lot::Mutex;
 
-use crate::entry::{check_out, put, run};
+use crate::entry::{check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
-use crate::session::{Context, Handle};
+use crate::session::{Context, Handle, SESSIONS, Session};
 use crate::text::Text;
 
 /// `jittison_removal`.
@@ -32,6 +32,22 @@ pub(crate) unsafe fn give(out: *mut Removal, remove: impl FnOnce() -> Result<Tic
     }
     // SAFETY: C1 - the caller promises it.
     unsafe { put(out, "removal", || REMOVALS.insert(remove()?).map(Handle::new)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_removal_pending(
+    session: Session,
+    out: *mut Removal,
+    count: *mut usize,
+) -> *mut ErrorObject {
+    let pending = || {
+        let pending = SESSIONS.get(session.bits)?.session().pending_removals();
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put_if_wanted(count, pending.len()) };
+        REMOVALS.insert(pending).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", pending) })
 }
 
 #[unsafe(no_mangle)]
@@ -64,7 +80,7 @@ unsafe extern "C" fn jittison_removal_wait(
         };
         let all = wait(&ticket, deadline)?;
         // SAFETY: C1 - the caller promises it.
-        unsafe { crate::entry::put_if_wanted(is_complete, all) };
+        unsafe { put_if_wanted(is_complete, all) };
         Ok(())
     })
 }

@@ -267,6 +267,12 @@ static void step(const unsigned char *object, size_t size) {
         break;
     case 50:
         any(jittison_memory_statistics_read(session, &statistics));
+        /* Both take time in proportion to what is linked. */
+        if (below(32) == 0) {
+            any(jittison_memory_map_json(session, &text));
+            any(jittison_address_locate(session, random_bits(), NULL, NULL, NULL, &number));
+        }
+        any(jittison_removal_pending(session, &new_removal, &count));
         any(jittison_memory_usage_of_tracker(session, tracker, &usage));
         any(jittison_memory_usage_of_dylib(session, dylib, &usage));
         any(jittison_call_enter(session, &new_call));

@@ -54,6 +54,10 @@ int main(int argc, char **argv) {
     OK(jittison_memory_map_text(session, &map));
     CHECK(strstr(jittison_text_view(map).data, "main") != NULL);
     jittison_text_free(map);
+    OK(jittison_memory_map_json(session, &map));
+    CHECK(jittison_text_view(map).data[0] == '{' && strstr(jittison_text_view(map).data, "\"dylib\":\"main\"") != NULL);
+    printf("%s", jittison_text_view(map).data);
+    jittison_text_free(map);
     OK(jittison_memory_map_svg(session, &map));
     CHECK(strstr(jittison_text_view(map).data, "</svg>") != NULL);
     jittison_text_free(map);

@@ -17,9 +17,11 @@ int main(int argc, char **argv) {
     jittison_tracker tracker, second;
     jittison_tracker both[2];
     jittison_function one;
-    jittison_removal removal;
+    jittison_removal removal, pending;
     jittison_text *text = NULL;
-    uint64_t bytes = 0;
+    void *address = NULL;
+    uint64_t bytes = 0, offset = 99;
+    size_t count = 0;
     bool flag = true;
     int context = 0;
 
@@ -29,6 +31,12 @@ int main(int argc, char **argv) {
     OK(jittison_tracker_create(dylib, &tracker));
     OK(jittison_object_add_file(session, tracker, STR(argv[1])));
     OK(jittison_function_lookup(session, dylib, STR("one"), &one));
+
+    OK(jittison_function_address(one, &address));
+    OK(jittison_address_locate(session, (uint64_t)(uintptr_t)address, &text, NULL, NULL, &offset));
+    CHECK(strcmp(jittison_text_view(text).data, "one") == 0 && offset == 0);
+    jittison_text_free(text);
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_address_locate(session, 8, &text, NULL, NULL, NULL));
 
     FAILS(JITTISON_ERROR_IN_USE, jittison_tracker_try_remove(tracker, NULL));
     OK(jittison_tracker_remove(tracker, &removal));
@@ -40,6 +48,10 @@ int main(int argc, char **argv) {
     jittison_text_free(text);
     OK(jittison_removal_bytes(removal, &bytes));
     CHECK(bytes > 0);
+    OK(jittison_removal_pending(session, &pending, &count));
+    OK(jittison_removal_is_complete(pending, &flag));
+    CHECK(count == 1 && !flag);
+    OK(jittison_removal_release(pending));
     OK(jittison_removal_wait(removal, 1, &flag));
     CHECK(!flag);
     FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_removal_on_complete(removal, NULL, NULL));

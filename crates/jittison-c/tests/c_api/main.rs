@@ -13,20 +13,19 @@ mod installed;
 
 use std::path::PathBuf;
 
-use building::{Language, Program};
-use jittison_test_tools::{c, cpp, rounds};
+use building::{Language, Program, succeed};
+use jittison_test_tools::{PrivateDir, c, cpp, require, rounds};
 
 const ONE: &str = "long one(void) { return 1; }";
 
-/// Compiles `tests/c/NAME.c`, and runs it with the objects as files.
-fn passes(name: &str, objects: &[(&str, &str)]) {
-    let Some(program) = Program::compile(name, Language::C) else { return };
+/// Compiles `tests/c/NAME.c`, and runs it with the objects as files. Returns what it prints, unless a compiler is missing.
+fn passes(name: &str, objects: &[(&str, &str)]) -> Option<String> {
+    let program = Program::compile(name, Language::C)?;
     let mut paths = Vec::new();
     for (file, source) in objects {
-        let Some(object) = c(source) else { return };
-        paths.push(program.directory.write(file, object));
+        paths.push(program.directory.write(file, c(source)?));
     }
-    program.run(&paths);
+    Some(program.run(&paths))
 }
 
 #[test]
@@ -58,7 +57,10 @@ fn programs_run_and_memory_is_measured() {
     let state = "static long state; __attribute__((constructor)) static void set(void) { state = 5; }
                  long read_state(void) { return state; }";
     let main = "int main(int argc, char **argv) { return 40 + argc + (argv[argc] != 0); }";
-    passes("programs", &[("state.o", state), ("main.o", main)]);
+    let Some(map) = passes("programs", &[("state.o", state), ("main.o", main)]) else { return };
+    let Some(mut python) = require("python3") else { return };
+    let file = PrivateDir::new();
+    succeed(python.args(["-m", "json.tool"]).arg(file.write("map.json", map)));
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! The map of code memory as JSON: windows with their pools, and who owns which ranges. Addresses and sizes are numbers of bytes.
+
+use std::fmt::Write;
+
+use jittison::MemoryMap;
+use jittison::base::SegmentKind;
+use jittison::memory::{PoolMap, Tenant, WindowMap};
+
+/// The map as one JSON object.
+pub(crate) fn to_json(map: &MemoryMap) -> String {
+    let windows = map.windows.iter().map(window);
+    let tenants = map.tenants.iter().map(tenant);
+    format!("{{\"windows\":{},\"tenants\":{}}}\n", list(windows), list(tenants))
+}
+
+fn window(window: &WindowMap) -> String {
+    format!(
+        "{{\"base\":{},\"size\":{},\"mapping\":{},\"frame_table_bytes\":{},\"pools\":{}}}",
+        window.base.value(),
+        window.size,
+        quoted(window.description),
+        window.frame_table_bytes,
+        list(window.pools.iter().map(pool))
+    )
+}
+
+fn pool(pool: &PoolMap) -> String {
+    format!(
+        "{{\"kind\":{},\"start\":{},\"size\":{},\"opened_bytes\":{},\"resident_bytes\":{},\"live_bytes\":{},\
+         \"free_bytes\":{},\"largest_free\":{},\"allocations\":{}}}",
+        quoted(pool.pool.name()),
+        pool.start.value(),
+        pool.size,
+        pool.opened_bytes(),
+        pool.resident_bytes(),
+        pool.live_bytes(),
+        pool.free_bytes(),
+        pool.largest_free(),
+        pool.allocations()
+    )
+}
+
+fn tenant(tenant: &Tenant) -> String {
+    let segment = |kind: SegmentKind| {
+        let (start, size) = tenant.segments[kind.index()];
+        format!("{{\"kind\":{},\"start\":{},\"size\":{size}}}", quoted(kind.name()), start.value())
+    };
+    let used = SegmentKind::ALL.into_iter().filter(|kind| tenant.segments[kind.index()].1 != 0);
+    format!(
+        "{{\"object\":{},\"owner\":{},\"dylib\":{},\"segments\":{}}}",
+        quoted(&tenant.name),
+        quoted(&tenant.owner),
+        quoted(&tenant.group),
+        list(used.map(segment))
+    )
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if char < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", char as u32);
+            }
+            char => quoted.push(char),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_quotes_and_control_characters_are_escaped() {
+        assert_eq!(quoted("a\"b\\c\nd\u{e9}"), "\"a\\\"b\\\\c\\u000ad\u{e9}\"");
+    }
+}
