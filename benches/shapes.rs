@@ -1,15 +1,18 @@
-//! Measures removals of trackers whose code refers to each other, by the shape of the references and the size.
+//! Measures long operations of a session, by their shape and size: removals of trackers whose code refers to each other,
+//! transfers, and trackers and dylibs with many symbols.
 //!
-//! `cargo bench --bench shapes` prints, for each shape, the time for each tracker at three sizes, and the longest time that an
-//! operation of another thread took meanwhile. That thread creates a tracker that refers to another one and removes it, in a
-//! dylib of its own. A cost that grows with the size is a defect. Compare figures of the same run only. `-- WORD` runs the
-//! shapes whose names contain the word, and `-- WORD SIZE…` at these sizes.
+//! `cargo bench --bench shapes` prints, for each shape, the time for each element at three sizes, and the longest time that an
+//! operation of another thread took meanwhile: the lowest over three rounds, because the machine interrupts threads too. That
+//! thread creates a tracker that refers to another one and removes it, in a dylib of its own or in the dylib of the shape. A
+//! cost that grows with the size is a defect. Compare figures of the same run only. `-- WORD` runs the shapes whose names
+//! contain the word, and `-- WORD SIZE…` at these sizes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jittison::base::{ExecutorAddr, Name};
+use jittison::error::Error;
 use jittison::session::{
     ExecutionSession, JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
@@ -21,23 +24,34 @@ fn main() {
     let word = arguments.next().unwrap_or_default();
     let chosen: Vec<usize> = arguments.filter_map(|size| size.parse().ok()).collect();
     let sizes = if chosen.is_empty() { SIZES.to_vec() } else { chosen };
-    println!("{:<58}{:>8}{:>14}{:>18}", "shape", "size", "ns for each", "others wait, us");
+    println!("{:<58}{:>8}{:>12}{:>22}{:>15}", "shape", "size", "ns for each", "others wait, us: own", "same dylib");
     for (name, shape) in SHAPES.iter().filter(|(name, _)| name.contains(&word)) {
         for size in &sizes {
-            let session = ExecutionSession::new();
-            let prepared = shape(&session, *size);
-            let (taken, longest) = beside_others(&session, prepared);
+            let [(taken, own), (_, same)] = ["others", "shape"].map(|place| quietest(place, *shape, *size));
             let for_each = taken.as_secs_f64() * 1e9 / *size as f64;
-            println!("{name:<58}{size:>8}{for_each:>14.0}{:>18.0}", longest.as_secs_f64() * 1e6);
+            let [own, same] = [own, same].map(|longest| longest.as_secs_f64() * 1e6);
+            println!("{name:<58}{size:>8}{for_each:>12.0}{own:>22.0}{same:>15.0}");
         }
     }
 }
+
+/// The shortest time of a shape, and the lowest of the longest waits, over some rounds.
+fn quietest(place: &'static str, shape: Shape, size: usize) -> (Duration, Duration) {
+    let round = |_| {
+        let session = ExecutionSession::new();
+        let prepared = shape(&session, size);
+        beside_others(&session, place, prepared)
+    };
+    (0..ROUNDS).map(round).reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap()
+}
+
+const ROUNDS: usize = 3;
 
 /// What is measured. Everything else was done before.
 type Prepared = Box<dyn FnOnce()>;
 type Shape = fn(&ExecutionSession, usize) -> Prepared;
 
-const SHAPES: [(&str, Shape); 14] = [
+const SHAPES: [(&str, Shape); 21] = [
     ("nothing: an idle thread", |_, _| Box::new(|| thread::sleep(Duration::from_millis(20)))),
     ("chain, last live, others removed newest first", |session, size| {
         let chain = chain(session, size);
@@ -99,8 +113,49 @@ const SHAPES: [(&str, Shape); 14] = [
     ("transfer of a tracker with many symbols", |session, size| {
         let dylib = session.create_dylib("shape").unwrap();
         let [source, destination] = [(); 2].map(|()| dylib.create_tracker().unwrap());
-        source.define_absolute((0..size).map(|index| (name_of(index), ADDRESS, SymbolFlags::EXPORTED))).unwrap();
+        source.define_absolute(symbols(0..size)).unwrap();
         Box::new(move || source.transfer_to(&destination).unwrap())
+    }),
+    ("transfer of a tracker with many dependants", |session, size| {
+        let (star, pins) = star(session, size);
+        drop(pins);
+        let destination = star[0].dylib().create_tracker().unwrap();
+        Box::new(move || star[0].transfer_to(&destination).unwrap())
+    }),
+    ("transfer of a tracker with many dependants to one of theirs", |session, size| {
+        let (star, pins) = star(session, size);
+        drop(pins);
+        Box::new(move || star[0].transfer_to(&star[1]).unwrap())
+    }),
+    ("remove of a tracker with many symbols", |session, size| {
+        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+        tracker.define_absolute(symbols(0..size)).unwrap();
+        Box::new(move || remove(&tracker))
+    }),
+    ("clear of a dylib with many trackers", |session, size| {
+        let dylib = session.create_dylib("shape").unwrap();
+        let trackers: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new()).0).collect();
+        trackers.leak();
+        Box::new(move || drop(dylib.clear().unwrap()))
+    }),
+    ("definition of many symbols in one step", |session, size| {
+        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+        let symbols: Vec<_> = symbols(0..size).collect();
+        Box::new(move || {
+            tracker.define_absolute(symbols).unwrap();
+            std::mem::forget(tracker);
+        })
+    }),
+    ("definition of many symbols one by one", |session, size| {
+        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+        Box::new(move || {
+            symbols(0..size).for_each(|symbol| tracker.define_absolute([symbol]).unwrap());
+            std::mem::forget(tracker);
+        })
+    }),
+    ("trackers of one dylib, created one by one", |session, size| {
+        let dylib = session.create_dylib("shape").unwrap();
+        Box::new(move || (0..size).for_each(|_| std::mem::forget(dylib.create_tracker().unwrap())))
     }),
 ];
 
@@ -110,18 +165,27 @@ fn remove(tracker: &ResourceTracker) {
     drop(tracker.remove().unwrap());
 }
 
+fn symbols(indices: std::ops::Range<usize>) -> impl Iterator<Item = (Name, ExecutorAddr, SymbolFlags)> {
+    indices.map(|index| (name_of(index), ADDRESS, SymbolFlags::EXPORTED))
+}
+
 fn name_of(index: usize) -> Name {
     Name::new(&format!("symbol {index}"))
 }
 
 /// A tracker with a ready symbol whose code refers to `refers_to`.
 fn load(dylib: &JitDylib, index: usize, refers_to: Vec<SymbolRef>) -> (ResourceTracker, SymbolRef) {
-    let (tracker, name) = (dylib.create_tracker().unwrap(), name_of(index));
-    let made = tracker.define_materializing("unit", [(name.clone(), SymbolFlags::EXPORTED)]).unwrap();
-    made.notify_resolved(|_| Some(ADDRESS)).unwrap();
-    made.notify_emitted(refers_to).unwrap();
-    let found = dylib.lookup(&[SymbolRequest::required(&name)], RequiredState::Ready).unwrap();
-    (tracker, found[0].symbol.clone().unwrap())
+    try_load(dylib, &name_of(index), refers_to).unwrap()
+}
+
+/// Fails if the dylib is cleared meanwhile.
+fn try_load(dylib: &JitDylib, name: &Name, refers_to: Vec<SymbolRef>) -> Result<(ResourceTracker, SymbolRef), Error> {
+    let tracker = dylib.create_tracker()?;
+    let made = tracker.define_materializing("unit", [(name.clone(), SymbolFlags::EXPORTED)])?;
+    made.notify_resolved(|_| Some(ADDRESS))?;
+    made.notify_emitted(refers_to)?;
+    let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?;
+    Ok((tracker, found[0].symbol.clone().unwrap()))
 }
 
 /// Trackers of which each refers to the one before it, and the symbols of the first and of the last.
@@ -158,17 +222,21 @@ fn star(session: &ExecutionSession, size: usize) -> (&'static [ResourceTracker],
     (trackers.leak(), pins)
 }
 
-/// Runs `body`, and returns its time and the longest time of another thread's operation meanwhile.
-fn beside_others(session: &ExecutionSession, body: Prepared) -> (Duration, Duration) {
+/// Runs `body`, and returns its time and the longest time of another thread's operation meanwhile, in the dylib `place`.
+fn beside_others(session: &ExecutionSession, place: &'static str, body: Prepared) -> (Duration, Duration) {
     let (is_ready, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let [library, dylib] = ["library", "others"].map(|name| session.create_dylib(name).unwrap());
-            let (_library, symbol) = load(&library, 0, Vec::new());
+            let library = session.create_dylib("library").unwrap();
+            let existing = session.dylibs().into_iter().find(|dylib| dylib.name() == place);
+            let dylib = existing.unwrap_or_else(|| session.create_dylib(place).unwrap());
+            let ((_library, symbol), name) = (load(&library, 0, Vec::new()), Name::new("other"));
             let mut longest = Duration::ZERO;
             while !is_over.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                remove(&load(&dylib, 0, vec![symbol.clone()]).0);
+                if let Ok((tracker, _)) = try_load(&dylib, &name, vec![symbol.clone()]) {
+                    remove(&tracker);
+                }
                 longest = longest.max(start.elapsed());
                 if !is_ready.swap(true, Ordering::Relaxed) {
                     longest = Duration::ZERO;
