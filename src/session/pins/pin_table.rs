@@ -43,6 +43,9 @@ pub(crate) struct PinTable<T> {
     definition_cache: FxHashMap<DefinitionId, PinNode>,
     /// The number of transfers that have moved edges. An edge that moves may come before the place that a reader has reached.
     pub(super) moves: u64,
+    /// How many edges transfers have moved.
+    #[cfg(test)]
+    pub(super) moved_edges: usize,
 }
 
 /// Stands for a tracker of another table.
@@ -87,6 +90,8 @@ impl<T: Pinned> PinTable<T> {
             remotes: FxHashMap::default(),
             definition_cache: FxHashMap::default(),
             moves: 0,
+            #[cfg(test)]
+            moved_edges: 0,
         }
     }
 
@@ -191,25 +196,42 @@ impl<T: Pinned> PinTable<T> {
         })
     }
 
-    /// `source` was merged into `destination`; both are of this table. Moves the edges. Removes those between
-    /// the two.
+    /// `source` was merged into `destination`; both are of this table. Joins their nodes: that with fewer edges gives them to the
+    /// other one, which is the node of `destination` then. Removes edges between the two.
     pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>) {
-        let Some(old) = source.state().take_node() else { return };
+        let Some(of_source) = source.state().take_node() else { return };
         self.moves += 1;
-        // Inserted before `old` is removed, so that it does not get the same number.
-        let new = destination.state().node_if_live(|| self.insert_node(destination));
-        let Some(moved) = self.nodes.remove(old) else { return };
-        debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
-        let Some(new) = new else { return };
-        for to in moved.depends_on.nodes() {
-            self.nodes[to].dependants.remove(old);
-            self.reconnect(new, to);
+        let (kept, joined) = match destination.state().node() {
+            Some(node) if self.degree(node) >= self.degree(of_source) => (node, Some(of_source)),
+            node => (of_source, node),
+        };
+        if kept == of_source {
+            self.nodes[kept].core = destination.clone();
+            destination.state().replace_node(kept);
         }
-        for from in moved.dependants.nodes() {
-            self.nodes[from].depends_on.remove(old);
-            self.reconnect(from, new);
+        let Some((joined, edges)) = joined.and_then(|node| Some((node, self.nodes.remove(node)?))) else { return };
+        for to in edges.depends_on.nodes() {
+            self.count_moved();
+            self.nodes[to].dependants.remove(joined);
+            self.reconnect(kept, to);
         }
-        self.remove_if_isolated(new);
+        for from in edges.dependants.nodes() {
+            self.count_moved();
+            self.nodes[from].depends_on.remove(joined);
+            self.reconnect(from, kept);
+        }
+        self.remove_if_isolated(kept);
+    }
+
+    /// The number of a node's edges.
+    fn degree(&self, node: PinNode) -> usize {
+        self.nodes.at(node).map_or(0, |node| node.dependants.len() + node.depends_on.len())
+    }
+
+    #[inline(always)]
+    fn count_moved(&mut self) {
+        #[cfg(test)]
+        (self.moved_edges += 1);
     }
 
     fn reconnect(&mut self, from: PinNode, to: PinNode) {
@@ -224,17 +246,28 @@ impl<T: Pinned> PinTable<T> {
         }
     }
 
-    /// `source` was merged into `destination`; both are of another table. Moves the edges to the remote node of `source`.
+    /// `source` was merged into `destination`; both are of another table. Joins their remote nodes, as [`merge`](Self::merge) does.
     pub(crate) fn merge_remotes(&mut self, source: &T, destination: &Arc<T>) {
-        let Some(old) = self.remove_remote_entry(source) else { return };
-        let Some(new) = self.remote_of(destination) else {
-            self.nodes[old].core = destination.clone();
-            self.remotes.insert(destination.key(), RemoteNode { node: old, definitions: FxHashSet::default() });
+        let Some(of_source) = self.remotes.remove(&source.key()) else { return };
+        let Some(of_destination) = self.remotes.remove(&destination.key()) else {
+            self.nodes[of_source.node].core = destination.clone();
+            self.remotes.insert(destination.key(), of_source);
             return;
         };
-        for from in self.remove_node(old) {
-            if !self.has_edge(from, new) {
-                self.connect(from, new);
+        self.moves += 1;
+        let size = |remote: &RemoteNode| self.degree(remote.node) + remote.definitions.len();
+        let (kept, joined) = match size(&of_destination) >= size(&of_source) {
+            true => (of_destination, of_source),
+            false => (of_source, of_destination),
+        };
+        let node = kept.node;
+        self.nodes[node].core = destination.clone();
+        self.remotes.insert(destination.key(), kept);
+        joined.definitions.iter().for_each(|definition| _ = self.definition_cache.remove(definition));
+        for from in self.remove_node(joined.node) {
+            self.count_moved();
+            if !self.has_edge(from, node) {
+                self.connect(from, node);
             }
         }
         // `destination` got the pins of both remote nodes, and needs one.
@@ -524,6 +557,49 @@ mod tests {
             assert!(crate::session::remove_now(&used).unwrap().is_complete());
             assert_eq!(dependencies(), [0, 0, 0]);
             assert!(users.iter().all(|user| user.remove().unwrap().is_complete()));
+        }
+    }
+
+    /// Both for dependants of the same table and for those of another one.
+    #[test]
+    fn a_transfer_moves_the_edges_of_the_tracker_that_has_fewer() {
+        let count = sized(200, 20);
+        for (is_local, source_edges, destination_edges) in [
+            (true, count, 0),
+            (true, count, 3),
+            (true, 3, count),
+            (false, count, 0),
+            (false, count, 3),
+            (false, 3, count),
+        ] {
+            let session = ExecutionSession::new();
+            let [library, other] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
+            let user = if is_local { &library } else { &other };
+            let star = |name: &str, edges: usize| {
+                let base = library.create_tracker().unwrap();
+                let symbol = define(&library, &base, name, Vec::new());
+                let users: Vec<_> = (0..edges).map(|_| user.create_tracker().unwrap()).collect();
+                for (number, tracker) in users.iter().enumerate() {
+                    define(user, tracker, &format!("user {number} of {name}"), vec![symbol.clone()]);
+                }
+                (base, users)
+            };
+            let (source, mut users) = star("source", source_edges);
+            let (destination, more) = star("destination", destination_edges);
+            users.extend(more);
+            let moved = || session.inner().pins.table_of(user.inner().id.number()).moved_edges;
+            source.transfer_to(&destination).unwrap();
+            assert_eq!(moved(), source_edges.min(destination_edges));
+            assert_eq!(destination.dependents().len(), users.len());
+            let is_only = |found: Vec<ResourceTracker>| found.len() == 1 && found[0].key() == destination.key();
+            assert!(users.iter().all(|user| is_only(user.dependencies())));
+            let removal = destination.remove().unwrap();
+            for (number, tracker) in users.iter().enumerate() {
+                assert!(!removal.is_complete(), "{number} of {} users are removed", users.len());
+                assert!(tracker.remove().unwrap().is_complete());
+            }
+            assert!(removal.is_complete());
+            assert_eq!(session.inner().pins.table_of(user.inner().id.number()).nodes.len(), 0);
         }
     }
 

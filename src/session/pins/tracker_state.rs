@@ -353,11 +353,12 @@ impl<T> TrackerState<T> {
         Some(dependant_pins > 0)
     }
 
-    /// For the pin graph: the tracker's own node; inserts it if it is missing. `None` if the tracker is not live: its
-    /// reclamation may have read its edges already, so it may get no new ones.
-    pub(crate) fn node_if_live(&self, make_node: impl FnOnce() -> PinNode) -> Option<PinNode> {
+    /// For the pin graph: the tracker, which is live, gets the node of a tracker that was merged into it.
+    pub(crate) fn replace_node(&self, node: PinNode) {
         let state = self.inner.lock();
-        matches!(state.status, Status::Live).then(|| self.get_or_insert_node(make_node))
+        debug_assert!(matches!(state.status, Status::Live), "the dylib of the two is locked");
+        self.set_node(node);
+        drop(state);
     }
 
     /// The caller holds the lock of this state, and the tracker may get edges.
