@@ -17,6 +17,7 @@
 
 mod addr;
 mod call_entry;
+mod chunk_list;
 mod large_buffer_cache;
 mod linker_names;
 mod memory_event;
@@ -38,6 +39,7 @@ pub use call_entry::CallEntry;
 pub(crate) use call_entry::{
     CallRecord, CodeHold, HostCalls, enable_call_entry, enter_host_call, is_call_entry_enabled,
 };
+pub(crate) use chunk_list::{ChunkList, ChunkListIter};
 pub(crate) use large_buffer_cache::clear_thread_cache;
 pub(crate) use linker_names::{LINKER_DEFINED, is_linker_defined, linker_made_hint};
 pub use memory_event::MemoryEvent;

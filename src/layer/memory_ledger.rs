@@ -13,15 +13,16 @@
 //! A ledger that is dropped leaks what it still has. Its manager was deregistered, or was never registered. So no
 //! session has asked it to release this code, and threads may still run it.
 //!
-//! Most trackers own one value, which is in the table itself. A second value moves both to a list.
+//! Most trackers own one value, which is in the table itself. A second value moves both to a list. The list is in chunks, so a
+//! transfer of many values holds the lock for a few pointers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::{mem, vec};
+use std::mem;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::{PrefetchHints, SecondaryMap, shrunk_capacity};
+use crate::base::{ChunkList, ChunkListIter, PrefetchHints, SecondaryMap, shrunk_capacity};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{CountedMutex, DylibId, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
@@ -61,13 +62,13 @@ enum OneOrMany<R> {
 /// What one key owned, in the order it was recorded.
 enum RemovedRecords<R> {
     One(Option<R>),
-    Many(vec::IntoIter<R>),
+    Many(ChunkListIter<R>),
 }
 
 /// Two or more resources, and the memory that they use together.
 struct ManyRecords<R> {
     usage: MemoryUsage,
-    resources: Vec<R>,
+    resources: ChunkList<R>,
 }
 
 /// What one dylib owns.
@@ -223,7 +224,7 @@ impl<R: HasMemory> Shard<R> {
             for (tracker, owned) in dylib_usage.by_tracker.iter() {
                 let owner: Arc<str> = ResourceKey { dylib: *dylib, tracker }.to_string().into();
                 let tenant = |one: &R| Tenant::of(one.memory(), one.name(), dylib_usage.name.clone(), owner.clone());
-                tenants.extend(owned.resources().iter().map(tenant));
+                owned.for_each(|one| tenants.push(tenant(one)));
             }
         }
         tenants
@@ -258,10 +259,10 @@ impl<R: HasMemory> OneOrMany<R> {
         }
     }
 
-    fn resources(&self) -> &[R] {
+    fn for_each(&self, visit: impl FnMut(&R)) {
         match self {
-            OneOrMany::One(resource) => std::slice::from_ref(resource),
-            OneOrMany::Many(many) => &many.resources,
+            OneOrMany::One(resource) => std::iter::once(resource).for_each(visit),
+            OneOrMany::Many(many) => many.resources.iter().for_each(visit),
         }
     }
 
@@ -269,7 +270,7 @@ impl<R: HasMemory> OneOrMany<R> {
         let many = match self {
             OneOrMany::Many(many) => many,
             OneOrMany::One(_) => {
-                let empty = Box::new(ManyRecords { usage: MemoryUsage::default(), resources: Vec::new() });
+                let empty = Box::new(ManyRecords { usage: MemoryUsage::default(), resources: ChunkList::new() });
                 let one = mem::replace(self, OneOrMany::Many(empty));
                 let OneOrMany::Many(many) = self else { return };
                 many.append(one);
@@ -285,7 +286,7 @@ impl<R: HasMemory> ManyRecords<R> {
         self.usage += added.usage();
         match added {
             OneOrMany::One(resource) => self.resources.push(resource),
-            OneOrMany::Many(many) => self.resources.extend(many.resources),
+            OneOrMany::Many(many) => self.resources.append(many.resources),
         }
     }
 }
