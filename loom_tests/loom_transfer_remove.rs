@@ -1,19 +1,65 @@
 //! Model: a transfer of a tracker races with removal of the source or the destination, with the opposite transfer, with
 //! a pin, and with a third thread that records a resource.
 //!
-//! Runs `src/session/pins/tracker_state.rs` (`merge`), `src/session/removal/transfer.rs` and `src/session/removal/remove.rs`. Exactly
-//! one of a transfer and a removal of the same tracker succeeds. Its resources and pins are where the tracker went. A cascade
-//! follows a dependant that is transferred.
+//! Runs `src/session/pins/tracker_state.rs` (`merge`), `src/session/removal/transfer.rs`, `src/session/removal/remove.rs` and
+//! `src/session/symbols/symbol_table/unfinished.rs`. Exactly one of a transfer and a removal of the same tracker succeeds. Its
+//! resources and pins are where the tracker went. A cascade follows a dependant that is transferred. Symbols that a transfer moves
+//! one by one go where their new owner goes.
 //!
-//! Seeded bug: `transfer_opens_the_source_gate`.
+//! Seeded bugs: `transfer_opens_the_source_gate`, `removal_skips_symbols_of_a_transfer`, `transfer_leaves_an_earlier_one_behind`.
 
 #![cfg(loom)]
 
 mod support;
 
+use jittison::base::{ExecutorAddr, Name};
 use jittison::session::*;
 use loom::thread;
 use support::*;
+
+/// A tracker with two symbols. A transfer moves them one by one.
+fn with_two_symbols(fixture: &Fixture) -> ResourceTracker {
+    let tracker = fixture.main.create_tracker().unwrap();
+    let symbols = ["f", "g"].map(|name| (Name::new(name), ExecutorAddr::new(1), SymbolFlags::EXPORTED));
+    tracker.define_absolute(symbols).unwrap();
+    tracker
+}
+
+#[test]
+fn transfer_symbol_by_symbol_versus_remove_of_the_destination() {
+    // Transferred; the symbols that are left.
+    explore("transfer_symbol_by_symbol_versus_remove_of_the_destination", Some(3), 2, [(true, 0), (false, 2)], || {
+        let fixture = Fixture::new();
+        let tracker = with_two_symbols(&fixture);
+        let destination = fixture.main.create_tracker().unwrap();
+        let into = destination.clone();
+        let remover = thread::spawn(move || destination.remove().unwrap().is_complete());
+        let transferred = tracker.transfer_to(&into).is_ok();
+        assert!(remover.join().unwrap());
+        (transferred, fixture.main.symbol_count())
+    });
+}
+
+#[test]
+fn transfer_symbol_by_symbol_versus_transfer_of_the_destination() {
+    // Whether the first transfer was made before the second; the symbols of the last tracker.
+    explore(
+        "transfer_symbol_by_symbol_versus_transfer_of_the_destination",
+        Some(3),
+        2,
+        [(true, 2), (false, 0)],
+        || {
+            let fixture = Fixture::new();
+            let tracker = with_two_symbols(&fixture);
+            let [second, last] = [(); 2].map(|()| fixture.main.create_tracker().unwrap());
+            let (into, to_last) = (second.clone(), last.clone());
+            let other = thread::spawn(move || second.transfer_to(&to_last).unwrap());
+            let is_first = tracker.transfer_to(&into).is_ok();
+            other.join().unwrap();
+            (is_first, fixture.main.symbol_count_of(last.key()))
+        },
+    );
+}
 
 #[test]
 fn remove_versus_transfer() {

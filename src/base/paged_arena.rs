@@ -245,6 +245,11 @@ impl<K: Key, V> PagedArena<K, V> {
         self.pages.iter().flat_map(|page| &page.slots).filter_map(|slot| slot.value.as_ref())
     }
 
+    /// The values of one page. `None` after the last page. A value stays in its page until it is removed.
+    pub(crate) fn page_values(&self, page: usize) -> Option<impl Iterator<Item = &V>> {
+        Some(self.pages.get(page)?.slots.iter().filter_map(|slot| slot.value.as_ref()))
+    }
+
     /// Returns the slot that the next insert fills, if its page has a value already and need not grow.
     #[inline(always)]
     fn free_slot_in_used_page(&self) -> Option<(u32, u32)> {

@@ -1,7 +1,7 @@
 //! [`JitDylib`]: methods that query its symbols.
 
 use crate::base::{ExecutorAddr, Name};
-use crate::session::core::jit_dylib::{JitDylib, TrackerRecord};
+use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::resource_tracker::Pin;
 use crate::session::types::ids::ResourceKey;
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
@@ -37,7 +37,7 @@ impl JitDylib {
     /// The number of symbols that a tracker of this dylib owns; zero for a defunct tracker.
     pub fn symbol_count_of(&self, key: ResourceKey) -> usize {
         let state = self.inner().state.lock();
-        state.table.tracker(key.tracker).filter(|_| key.dylib == self.inner().id).map_or(0, TrackerRecord::symbol_count)
+        if key.dylib == self.inner().id { state.table.symbol_count_of(key.tracker) } else { 0 }
     }
 
     /// Pins the tracker that owns a ready symbol, and returns the symbol's address. `None` when the symbol is not

@@ -35,7 +35,8 @@
 //! # Invariants
 //!
 //! - **S1** The owner of a symbol is recorded in the symbol's table entry, and in the owner's list, which links that
-//!   entry. There is no other record.
+//!   entry. There is no other record, except while a transfer or a removal works at the list in pieces
+//!   (`symbols/symbol_table/unfinished.rs`).
 //! - **S2** A tracker changes from Live to Guarded, Reclaiming or Merged only under its dylib's lock *and* the lock of its
 //!   `TrackerState`. A live tracker therefore stays live while a thread holds either lock.
 //! - **S3** A resource is recorded under a key only under the state lock of a live tracker

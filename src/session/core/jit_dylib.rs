@@ -107,7 +107,18 @@ pub(crate) struct DylibState {
     trackers_created: u64,
     /// Called when this dylib is cleared. May refer back to this dylib, until then.
     pub(crate) clear_hooks: Vec<Arc<dyn ClearHook>>,
+    clears: RunningClears,
 }
+
+/// The clears that are under way, and the trackers that were created meanwhile.
+#[derive(Default)]
+struct RunningClears {
+    running: u32,
+    created: Vec<Arc<TrackerCore>>,
+}
+
+/// How many of the created trackers a clear has seen.
+pub(crate) struct ClearPosition(usize);
 
 /// Dylibs to search, in order.
 pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
@@ -283,6 +294,7 @@ impl DylibInner {
                     default_tracker: None,
                     trackers_created: 0,
                     clear_hooks: Vec::new(),
+                    clears: RunningClears::default(),
                 },
             ),
             ready,
@@ -374,7 +386,7 @@ impl DylibState {
         }
         self.trackers_created += 1;
         let serial = self.trackers_created;
-        Ok(self.table.add_tracker(|id| {
+        let core = self.table.add_tracker(|id| {
             Arc::new(TrackerCore {
                 id,
                 handle: JitDylib::from_inner(dylib.clone()),
@@ -383,7 +395,11 @@ impl DylibState {
                 state: TrackerState::new(),
                 prefetch_hints: PrefetchHints::default(),
             })
-        }))
+        });
+        if self.clears.running > 0 {
+            self.clears.created.push(core.clone());
+        }
+        Ok(core)
     }
 
     /// The definition of `name` that a search with this visibility sees.
@@ -451,14 +467,28 @@ impl DylibState {
         self.link_cache.get_or_insert_with(|| Arc::new(alive())).clone()
     }
 
-    /// The trackers that are neither merged nor reclaimed, in no particular order.
-    pub(crate) fn cores(&self) -> SmallVec<[Arc<TrackerCore>; 4]> {
-        self.table.trackers().cloned().collect()
-    }
-
     /// Whether all trackers are merged or reclaimed.
     pub(crate) fn has_no_tracker(&self) -> bool {
-        self.table.trackers().next().is_none()
+        !self.table.has_trackers()
+    }
+
+    /// A clear begins. It reads many trackers in pieces. From here on, those that are created are listed for it.
+    pub(crate) fn begin_clear(&mut self) -> ClearPosition {
+        self.clears.running += 1;
+        ClearPosition(self.clears.created.len())
+    }
+
+    /// The trackers that were created since the last call, or since the clear began.
+    pub(crate) fn created_since(&self, position: &mut ClearPosition) -> Vec<Arc<TrackerCore>> {
+        let created = &self.clears.created[position.0..];
+        position.0 = self.clears.created.len();
+        created.iter().filter(|core| core.state.is_live()).cloned().collect()
+    }
+
+    /// A clear ends. The caller drops the result after it has released the lock.
+    pub(crate) fn end_clear(&mut self, _: ClearPosition) -> Vec<Arc<TrackerCore>> {
+        self.clears.running -= 1;
+        if self.clears.running == 0 { std::mem::take(&mut self.clears.created) } else { Vec::new() }
     }
 
     /// Clears the default tracker if it is `core`. The next use creates a new one.

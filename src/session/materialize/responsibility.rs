@@ -376,7 +376,7 @@ impl MaterializationResponsibility {
             return complete(&self.session().error_reporter, completions);
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
-        let unpublished = RemovedDefinitions { symbols, units: Vec::new(), cause: Some(error.clone()) };
+        let unpublished = RemovedDefinitions::new(symbols, error.clone());
         let has_failed_query = unpublished.fail_waiters_after(completions, self.core.dylib());
         if !has_failed_query && !self.caller_gets_outcome {
             let error = Error::failed_to_materialize(&self.core.dylib().name, names, error);

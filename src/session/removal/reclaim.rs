@@ -45,6 +45,7 @@ use crate::session::pins::guards::{ActiveGuard, Deferred};
 use crate::session::pins::pin_table::Released;
 use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{AfterUnpin, OnReclaimed, RetireOutcome};
+use crate::session::removal::unpublish::RemovedDefinitions;
 use crate::session::types::failed_transfers::FailedTransferKey;
 use crate::session::types::ids::ResourceKey;
 use crate::session::types::pending_removals::PendingKey;
@@ -219,13 +220,18 @@ pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>)
 
 /// Reclaims a tracker in spite of handles, guards and dependants. Does nothing if another thread reclaims or has reclaimed it.
 pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
+    let verb = "Jit::remove_now";
     let (was_live, is_ours, unpublished) = {
         let mut dylib = core.dylib().state.lock();
         let was_live = core.state.is_live();
         let is_ours = core.state.force_reclaim();
-        (was_live, is_ours, if was_live { dylib.unpublish(core, "Jit::remove_now") } else { None })
+        // The thread that has retired the tracker may still be removing its symbols. Both remove them, piece by piece: none is
+        // left when the record of the tracker goes.
+        let unpublished = if was_live { dylib.unpublish(core, verb) } else { Some(RemovedDefinitions::rest()) };
+        (was_live, is_ours, unpublished)
     };
-    if let Some(unpublished) = unpublished {
+    if let Some(mut unpublished) = unpublished {
+        unpublished.remove_rest(core, verb);
         unpublished.fail_waiters(core.dylib());
     }
     if was_live {

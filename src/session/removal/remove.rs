@@ -31,6 +31,7 @@ use crate::session::pins::tracker_state::RetireOutcome;
 use crate::session::removal::reclaim;
 use crate::session::removal::ticket::Removal;
 use crate::session::removal::unpublish::RemovedDefinitions;
+use crate::session::symbols::symbol_table::unfinished::SYMBOL_PIECE;
 use crate::sync::{Arc, seeded_bug};
 
 impl ResourceTracker {
@@ -162,22 +163,27 @@ impl JitDylib {
     /// As [`clear`](Self::clear), for the method `verb`.
     pub(crate) fn clear_with(&self, verb: &'static str) -> Result<Vec<Removal>> {
         let (mut batch, mut others, mut hooks) = (Batch::new(verb), Vec::new(), Vec::new());
+        let mut state = self.inner().state.lock();
+        let mut position = state.begin_clear();
+        let mut cores = state.live_trackers_if_few();
         loop {
-            let mut state = self.inner().state.lock();
             // Mostly there is no hook. A hook must run before the trackers are retired, with no lock held.
             let mut new_hooks = std::mem::take(&mut state.clear_hooks);
-            let mut cores = state.cores();
-            cores.retain(|core| core.state.is_live());
-            // Newest first, as a loader unloads.
-            cores.sort_by_key(|core| Reverse(core.serial));
-            if new_hooks.is_empty() && cores.len() <= PIECE {
-                batch.retire_in(&mut state, cores);
+            if let Some(cores) = cores.take_if(|cores| new_hooks.is_empty() && cores.len() <= PIECE) {
+                // Under one lock, so that no tracker is left. If they have many symbols, those are hidden.
+                cores.into_iter().for_each(|core| batch.retire_one(&mut state, core));
+                let created = state.end_clear(position);
+                drop(state);
+                drop(created);
+                batch.remove_rest();
                 break;
             }
             drop(state);
             new_hooks.retain(|hook| hook.trackers_to_remove(self).map(|trackers| others.extend(trackers)).is_some());
             hooks.extend(new_hooks);
-            batch.retire(self.inner(), cores);
+            batch.retire(self.inner(), cores.unwrap_or_else(|| self.live_trackers()));
+            state = self.inner().state.lock();
+            cores = Some(newest_first(state.created_since(&mut position)));
         }
         others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
         let finished = batch.finish(&self.inner().session);
@@ -187,6 +193,35 @@ impl JitDylib {
         let removals = batch.retired.into_iter().map(|(core, _)| Removal::new(core));
         Ok(removals.filter(|removal| !removal.is_complete()).collect())
     }
+
+    /// The live trackers, except those that are created meanwhile. Other threads get the dylib's lock after each page of them.
+    fn live_trackers(&self) -> Vec<Arc<TrackerCore>> {
+        let mut cores = Vec::new();
+        for page in 0.. {
+            let state = self.inner().state.lock();
+            let Some(of_page) = state.table.trackers_of_page(page) else { break };
+            cores.extend(of_page.filter(|core| core.state.is_live()).cloned());
+            state.unlock_fair();
+        }
+        newest_first(cores)
+    }
+}
+
+impl DylibState {
+    /// The live trackers. `None` if they may be many.
+    fn live_trackers_if_few(&self) -> Option<Vec<Arc<TrackerCore>>> {
+        if self.table.trackers_of_page(1).is_some() {
+            return None;
+        }
+        let trackers = self.table.trackers_of_page(0).into_iter().flatten();
+        Some(newest_first(trackers.filter(|core| core.state.is_live()).cloned().collect()))
+    }
+}
+
+/// Sorts trackers of one dylib as a loader unloads.
+fn newest_first(mut cores: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+    cores.sort_by_key(|core| Reverse(core.serial));
+    cores
 }
 
 /// Releases everything under a tracker, in spite of guards, dependants and pins. The ticket is complete unless another thread
@@ -212,21 +247,30 @@ struct Batch {
     unpublished: Vec<(RemovedDefinitions, Arc<TrackerCore>)>,
     /// Trackers that were not retired, because they were transferred away before.
     merged: Vec<Arc<TrackerCore>>,
+    /// How many of `unpublished` are known to have no hidden symbols.
+    whole: usize,
 }
 
 impl Batch {
     fn new(verb: &'static str) -> Batch {
-        Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new() }
+        Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new(), whole: 0 }
     }
 
-    /// Retires those of the trackers that are live, under the lock of their dylib. Other threads get the lock after each
-    /// [`PIECE`] of them.
+    /// Retires those of the trackers that are live, under the lock of their dylib. Other threads get the lock after each [`PIECE`] of
+    /// them, and earlier if they have many symbols.
     fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         let mut cores = cores.into_iter().peekable();
         while cores.peek().is_some() {
-            let mut state = dylib.state.lock();
-            self.retire_in(&mut state, cores.by_ref().take(PIECE));
+            let (mut state, mut symbols) = (dylib.state.lock(), 0);
+            for core in cores.by_ref().take(PIECE) {
+                symbols += core.owned.count() as usize;
+                self.retire_one(&mut state, core);
+                if symbols > SYMBOL_PIECE {
+                    break;
+                }
+            }
             state.unlock_fair();
+            self.remove_rest();
         }
     }
 
@@ -241,18 +285,24 @@ impl Batch {
         }
     }
 
-    fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
-        for core in cores {
-            match core.state.retire() {
-                outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
-                    self.unpublished
-                        .extend(dylib.unpublish(&core, self.verb).map(|unpublished| (unpublished, core.clone())));
-                    self.retired.push((core, outcome));
-                }
-                RetireOutcome::Merged => self.merged.push(core),
-                RetireOutcome::AlreadyRetired => {}
+    fn retire_one(&mut self, dylib: &mut DylibState, core: Arc<TrackerCore>) {
+        match core.state.retire() {
+            outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
+                let unpublished = dylib.unpublish(&core, self.verb);
+                self.unpublished.extend(unpublished.map(|unpublished| (unpublished, core.clone())));
+                self.retired.push((core, outcome));
             }
+            RetireOutcome::Merged => self.merged.push(core),
+            RetireOutcome::AlreadyRetired => {}
         }
+    }
+
+    /// Removes the symbols that are still hidden.
+    fn remove_rest(&mut self) {
+        for (unpublished, core) in &mut self.unpublished[self.whole..] {
+            unpublished.remove_rest(core, self.verb);
+        }
+        self.whole = self.unpublished.len();
     }
 
     /// Fails the queries that wait for the removed symbols, and reclaims what nothing holds. Returns the errors of
@@ -290,7 +340,8 @@ fn retire(
     if matches!(outcome, Some(RetireOutcome::Free | RetireOutcome::Held)) {
         let unpublished = dylib.unpublish(core, verb);
         drop(dylib);
-        if let Some(unpublished) = unpublished {
+        if let Some(mut unpublished) = unpublished {
+            unpublished.remove_rest(core, verb);
             unpublished.fail_waiters(core.dylib());
         }
     }

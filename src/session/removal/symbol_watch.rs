@@ -72,7 +72,7 @@ impl SymbolWatch {
         };
         dylib.session.pins.uncache_definitions(dylib.id.number(), symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
-        RemovedDefinitions { symbols, units: Vec::new(), cause: Some(cause.clone()) }.fail_waiters(&dylib);
+        RemovedDefinitions::new(symbols, cause.clone()).fail_waiters(&dylib);
         is_there
     }
 

@@ -3,6 +3,9 @@
 //! When the last handle of a live tracker is dropped, its resources go to the default tracker of the dylib. So a forgotten
 //! handle never frees running code.
 //!
+//! Symbols change their owner at once, and go to its list in pieces (`symbols/symbol_table/unfinished.rs`): other threads get the
+//! dylib's lock after each piece. A thread that removes the destination meanwhile removes what is still on its way.
+//!
 //! Managers move their resources under the locks of both trackers. A manager may panic; then the transfer is completed, and
 //! `failed_transfers.rs` records the key. Models: `loom_tests/loom_transfer_remove.rs`, `loom_tests/loom_transfer_panic.rs`.
 
@@ -10,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::{Payload, text_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::core::jit_dylib::{DylibState, TrackerRecord};
+use crate::session::core::jit_dylib::DylibState;
 use crate::session::core::observer::Event;
 use crate::session::core::resource_tracker::{ResourceTracker, TrackerCore};
 use crate::session::pins::tracker_state::TrackerState;
@@ -82,7 +85,8 @@ fn transfer(
     let mut panics = Vec::new();
     let mut late = Vec::new();
     let dylib = &source.handle;
-    let retired_record = {
+    let mut record = None;
+    {
         let mut state = source.dylib().state.lock();
         let merged = TrackerState::merge(&source.state, (destination, &destination.state), still_valid, || {
             // Under the locks of both trackers, so nothing is recorded under either key meanwhile (S3). The managers are listed
@@ -110,9 +114,13 @@ fn transfer(
             return Err(if source.state.is_live() { destination.defunct() } else { source.defunct() });
         };
         session.pins.merge(source, destination, had_dependants);
-        state.merge_tracker(source, destination)
-    };
-    drop(retired_record);
+        state.begin_transfer(source, destination);
+        while !state.table.move_piece(source.id, &mut record) {
+            state.unlock_fair();
+            state = source.dylib().state.lock();
+        }
+    }
+    drop(record);
     // Seeded bug: the destination may have been reclaimed before this.
     if !late.is_empty() {
         session.failed_transfers.merge(destination.key(), source.key(), late);
@@ -138,9 +146,9 @@ fn panicked_in_transfer(source: &TrackerCore, destination: &TrackerCore, panic: 
 }
 
 impl DylibState {
-    /// Moves the symbols of `source` to `destination` and removes the record of `source`.
-    pub(crate) fn merge_tracker(&mut self, source: &TrackerCore, destination: &TrackerCore) -> Option<TrackerRecord> {
+    /// Makes `destination` the owner of the symbols of `source`.
+    fn begin_transfer(&mut self, source: &TrackerCore, destination: &TrackerCore) {
         self.clear_default_tracker(source);
-        self.table.merge_tracker(source.id, destination.id)
+        self.table.begin_transfer(source.id, destination.id);
     }
 }

@@ -3,7 +3,8 @@
 //! Removal and failure both use it, in this order:
 //!
 //! 1. Under the dylib's lock, the symbols and lazy units are removed from the table. Symbols that were being materialised are
-//!    recorded as failed, with the cause, so that code that was linked against them gets it.
+//!    recorded as failed, with the cause, so that code that was linked against them gets it. If a tracker has many symbols, all are
+//!    hidden at once, and are removed in pieces (`symbols/symbol_table/unfinished.rs`). Other threads get the lock in between.
 //! 2. With no lock held, the lazy units are dropped.
 //! 3. Every query that waits for one of these symbols fails with the cause.
 //! 4. Symbols of other units that are emitted and wait for these symbols are removed too, those that wait for them directly
@@ -16,26 +17,65 @@ use smallvec::SmallVec;
 
 use crate::base::catch;
 use crate::error::Error;
-use crate::session::core::jit_dylib::{DylibInner, DylibState, RemovedSymbol, UnitRecord};
+use crate::session::core::jit_dylib::{DylibEntries, DylibInner, DylibState, RemovedSymbol, TrackerRecord, UnitRecord};
 use crate::session::core::query::{Completions, Waiter, complete};
 use crate::session::core::resource_tracker::TrackerCore;
 use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::core::waiting::Needs;
+use crate::session::symbols::symbol_table::remove::RemovedItems;
 use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::ids::DylibId;
 use crate::session::types::symbol::SymbolState;
 use crate::sync::Arc;
 
 /// Symbols and lazy units that were removed from the table of their dylib.
+#[derive(Default)]
 pub(crate) struct RemovedDefinitions {
     /// Ready symbols may be missing, since nothing waits for them.
     pub(crate) symbols: Vec<RemovedSymbol>,
     pub(crate) units: Vec<UnitRecord>,
     /// Why the symbols fail. `None` if none of them was being materialised.
     pub(crate) cause: Option<Error>,
+    /// Records of trackers that were merged into the removed one.
+    merged: Vec<TrackerRecord>,
+    /// Whether the caller must call [`remove_rest`](Self::remove_rest).
+    has_rest: bool,
 }
 
 impl RemovedDefinitions {
+    pub(crate) fn new(symbols: Vec<RemovedSymbol>, cause: Error) -> RemovedDefinitions {
+        let cause = Some(cause);
+        RemovedDefinitions { symbols, units: Vec::new(), cause, merged: Vec::new(), has_rest: false }
+    }
+
+    /// Nothing yet. Another thread may be removing symbols of the tracker.
+    pub(crate) fn rest() -> RemovedDefinitions {
+        RemovedDefinitions { has_rest: true, ..RemovedDefinitions::default() }
+    }
+
+    /// Removes the hidden symbols of the tracker piece by piece, with no lock held between two pieces.
+    pub(crate) fn remove_rest(&mut self, core: &TrackerCore, verb: &'static str) {
+        while self.has_rest {
+            let mut state = core.dylib().state.lock();
+            let piece = state.table.remove_piece(core.id);
+            piece.iter().for_each(|piece| state.record_removed(core, verb, piece, &mut self.cause));
+            state.unlock_fair();
+            self.has_rest = piece.as_ref().is_some_and(|piece| !piece.is_last);
+            // With no lock held: the lists may be long.
+            piece.into_iter().for_each(|piece| self.add(piece));
+        }
+    }
+
+    fn add(&mut self, piece: RemovedItems<DylibEntries>) {
+        self.symbols.extend(piece.symbols);
+        self.units.extend(piece.units);
+        self.merged.extend(piece.record);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.symbols.is_empty() && self.units.is_empty() && self.merged.is_empty() && !self.has_rest
+    }
+
     /// Fails what waits for these symbols of `dylib`, directly or through code that was linked against them. Returns whether a
     /// query failed.
     pub(crate) fn fail_waiters(self, dylib: &Arc<DylibInner>) -> bool {
@@ -152,20 +192,33 @@ fn drop_units(dylib: &DylibInner, units: Vec<UnitRecord>) {
 }
 
 impl DylibState {
-    /// Removes everything that a just retired tracker owns. `verb` is the method that removes it. `None` if nothing can wait for it.
+    /// Removes what a just retired tracker owns: all of it, or the first piece. `verb` is the method that removes it. `None` if
+    /// nothing can wait for it, and nothing is left.
     pub(crate) fn unpublish(&mut self, core: &TrackerCore, verb: &'static str) -> Option<RemovedDefinitions> {
         self.clear_default_tracker(core);
         self.table.remove_lost_groups(core.id);
-        let (symbols, units) = self.table.remove_owned(core)?;
+        let first = self.table.remove_owned(core)?;
+        let mut removed = RemovedDefinitions { has_rest: !first.is_last, ..RemovedDefinitions::default() };
+        self.record_removed(core, verb, &first, &mut removed.cause);
+        removed.add(first);
+        (!removed.is_empty()).then_some(removed)
+    }
+
+    /// Records the removed symbols of a tracker as failed if they were being materialised. Sets the cause with the first of them.
+    fn record_removed(
+        &mut self,
+        core: &TrackerCore,
+        verb: &'static str,
+        piece: &RemovedItems<DylibEntries>,
+        cause: &mut Option<Error>,
+    ) {
         // A lookup that waits for a lazy symbol has started its unit, so a lazy symbol has no waiter.
         let is_materializing =
             |removed: &&RemovedSymbol| !matches!(removed.state, SymbolState::NeverSearched | SymbolState::Ready);
-        let cause = symbols.iter().any(|removed| is_materializing(&removed)).then(|| core.removed_by(verb));
-        if let Some(cause) = &cause {
-            self.table.record_failures(symbols.iter().filter(is_materializing), cause, FailureNumber::NONE);
+        if piece.symbols.iter().any(|symbol| is_materializing(&symbol)) {
+            let cause = cause.get_or_insert_with(|| core.removed_by(verb));
+            self.table.record_failures(piece.symbols.iter().filter(is_materializing), cause, FailureNumber::NONE);
         }
-        let may_have_waiters = !symbols.is_empty() || !units.is_empty();
-        may_have_waiters.then_some(RemovedDefinitions { symbols, units, cause })
     }
 }
 

@@ -15,6 +15,7 @@ use hashbrown::HashTable;
 
 use crate::base::{Name, shrunk_capacity};
 use crate::session::types::name_hash::NameHash;
+use crate::session::types::symbol::SymbolId;
 use crate::sync::ReadMostly;
 
 pub(in crate::session) mod entry;
@@ -70,13 +71,14 @@ impl ReadyIndex {
         self.0.write(|entries| entries.retain(|entry| !entry.symbol().is_absent()));
     }
 
-    /// Removes names in batches, so that readers never wait for long. The caller holds the dylib's lock.
-    pub(crate) fn remove<'a>(&self, names: impl Iterator<Item = &'a Name>) {
-        let mut names = names.peekable();
-        while names.peek().is_some() {
+    /// Removes symbols in batches, so that readers never wait for long. An entry of another symbol with the same name stays. The
+    /// caller holds the dylib's lock.
+    pub(crate) fn remove<'a>(&self, symbols: impl Iterator<Item = (&'a Name, SymbolId)>) {
+        let mut symbols = symbols.peekable();
+        while symbols.peek().is_some() {
             self.0.write(|entries| {
-                for name in names.by_ref().take(REMOVE_BATCH) {
-                    remove(entries, name);
+                for (name, id) in symbols.by_ref().take(REMOVE_BATCH) {
+                    remove(entries, name, id);
                 }
                 // Releases memory after a peak.
                 if let Some(smaller) = shrunk_capacity(entries.len(), entries.capacity()) {
@@ -99,8 +101,9 @@ impl<'a> ReadyEntries<'a> {
     }
 }
 
-fn remove(entries: &mut HashTable<IndexEntry>, name: &str) {
-    if let Ok(found) = entries.find_entry(hash(name.as_bytes()), |entry| entry.is_named(name.as_bytes())) {
+fn remove(entries: &mut HashTable<IndexEntry>, name: &str, id: SymbolId) {
+    let is_entry = |entry: &IndexEntry| entry.symbol().id == id && entry.is_named(name.as_bytes());
+    if let Ok(found) = entries.find_entry(hash(name.as_bytes()), is_entry) {
         found.remove();
     }
 }
@@ -112,7 +115,8 @@ const REMOVE_BATCH: usize = 128;
 mod tests {
     use super::*;
     use crate::base::ExecutorAddr;
-    use crate::session::types::symbol::{SymbolFlags, SymbolId};
+    use crate::session::types::symbol::SymbolFlags;
+    use slotmap::KeyData;
 
     #[test]
     fn a_name_is_found_from_its_insertion_to_its_removal() {
@@ -123,7 +127,10 @@ mod tests {
         assert_eq!(find(), None);
         index.insert(name.clone(), symbol);
         assert_eq!(find(), Some(8));
-        index.remove([&name].into_iter());
+        // Another definition of the name, which the index does not have.
+        index.remove([(&name, KeyData::from_ffi(1).into())].into_iter());
+        assert_eq!(find(), Some(8));
+        index.remove([(&name, symbol.id)].into_iter());
         assert_eq!(find(), None);
     }
 }

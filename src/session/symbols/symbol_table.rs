@@ -36,12 +36,14 @@ pub(in crate::session) mod insert;
 mod lost_groups;
 mod negative_cache;
 pub(in crate::session) mod owned;
-mod remove;
+pub(in crate::session) mod remove;
+pub(in crate::session) mod unfinished;
 mod units;
 
 use lost_groups::LostGroups;
 use negative_cache::NegativeCache;
 use owned::OwnedSymbols;
+use unfinished::{Unfinished, skips};
 pub(crate) use units::{TakenUnit, UnitRecord};
 
 slotmap::new_key_type! {
@@ -96,6 +98,7 @@ pub(crate) struct SymbolTable<E: TableTypes> {
     negative_cache: NegativeCache,
     failed: FailedSymbols,
     lost_groups: LostGroups,
+    unfinished: Unfinished,
 }
 
 /// The entry of one symbol.
@@ -228,6 +231,7 @@ impl<E: TableTypes> SymbolTable<E> {
             negative_cache: NegativeCache::default(),
             failed: FailedSymbols::default(),
             lost_groups: LostGroups::default(),
+            unfinished: Unfinished::default(),
         }
     }
 
@@ -254,7 +258,9 @@ impl<E: TableTypes> SymbolTable<E> {
     pub(crate) fn find_hashed(&self, name: &[u8], hash: NameHash) -> Option<(SymbolId, &Symbol)> {
         let is_named = |slot: &SlotNumber<SymbolId>| {
             let symbol = &self.symbols[*slot];
-            symbol.hash == hash && text(&self.sources, symbol) == name
+            symbol.hash == hash
+                && text(&self.sources, symbol) == name
+                && !skips(&self.unfinished, &self.ready, &self.sources, (*slot, &self.symbols))
         };
         let slot = self.names.find(hash.spread(), is_named)?;
         self.symbols.entry_at(*slot)
@@ -277,7 +283,7 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// The tracker that owns a symbol.
     pub(crate) fn owner(&self, symbol: &Symbol) -> Option<&Arc<E::Tracker>> {
-        self.trackers.at(symbol.owner).map(|record| &record.core)
+        self.trackers.at(self.unfinished.owner(symbol.owner)).map(|record| &record.core)
     }
 
     /// Adds a lookup that waits for a symbol.
@@ -289,47 +295,46 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// Whether anything waits for a symbol: a lookup, or a group of the waiting graph.
     pub(crate) fn has_waiters(&self, id: SymbolId) -> bool {
-        let Some(symbol) = self.symbols.get(id) else { return false };
+        let Some(symbol) = self.visible(id) else { return false };
         let extra = symbol.extra.and_then(|extra| self.extras.at(extra));
         symbol.has_dependants || extra.is_some_and(|extra| !extra.waiters.is_empty())
     }
 
     fn extra_mut(&mut self, id: SymbolId) -> Option<&mut Extra<E>> {
-        let symbol = self.symbols.get_mut(id)?;
+        let symbol = self.symbols.get_mut(id).filter(|symbol| !self.unfinished.hides(symbol))?;
         let make = || SlotNumber::of(self.extras.insert(Extra::default()));
         let extra = *symbol.extra.get_or_insert_with(make);
         self.extras.at_mut(extra)
     }
 
     pub(crate) fn symbol(&self, id: SymbolId) -> Option<&Symbol> {
-        self.symbols.get(id)
+        self.visible(id)
     }
 
     pub(crate) fn symbol_mut(&mut self, id: SymbolId) -> Option<&mut Symbol> {
-        self.symbols.get_mut(id)
+        self.visible_mut(id)
     }
 
     /// A symbol, and the other symbols of its owner that the same unit defines.
     pub(crate) fn symbols_of_same_unit(&self, id: SymbolId) -> Vec<SymbolId> {
-        let Some(symbol) = self.symbols.get(id) else { return Vec::new() };
-        let (unit_name, mut next) = (self.unit_name(symbol), self.owner(symbol).and_then(|core| core.owned().first()));
+        let Some(symbol) = self.visible(id) else { return Vec::new() };
+        let (Some(owner), unit_name) = (self.owner(symbol), self.unit_name(symbol)) else { return Vec::new() };
         let mut found = Vec::new();
-        while let Some(slot) = next {
-            let Some(other) = self.symbols.at(slot) else { break };
-            if Arc::ptr_eq(self.unit_name(other), unit_name) {
-                found.extend(self.symbols.key_at(slot));
+        for head in self.lists_of(owner) {
+            let mut next = Some(head);
+            while let Some(slot) = next {
+                let Some(other) = self.symbols.at(slot) else { break };
+                if Arc::ptr_eq(self.unit_name(other), unit_name) {
+                    found.extend(self.symbols.key_at(slot));
+                }
+                next = other.next;
             }
-            next = other.next;
         }
         found
     }
 
     pub(crate) fn symbols(&self) -> impl Iterator<Item = &Symbol> {
-        self.symbols.values()
-    }
-
-    pub(crate) fn symbol_count(&self) -> usize {
-        self.symbols.len()
+        self.symbols.values().filter(|symbol| !self.unfinished.hides(symbol))
     }
 
     /// Whether the table has no symbol, no unit and no tracker.
@@ -337,12 +342,15 @@ impl<E: TableTypes> SymbolTable<E> {
         (self.symbols.len(), self.units.len(), self.trackers.len()) == (0, 0, 0)
     }
 
-    pub(crate) fn tracker(&self, id: TrackerId) -> Option<&TrackerRecord<E>> {
-        self.trackers.get(id)
+    /// Whether a tracker has a record.
+    pub(crate) fn has_trackers(&self) -> bool {
+        self.trackers.len() > 0
     }
 
-    pub(crate) fn trackers(&self) -> impl Iterator<Item = &Arc<E::Tracker>> {
-        self.trackers.values().map(|record| &record.core)
+    /// Some of the trackers that have a record: those of the page with this number. `None` after the last page. A tracker stays in
+    /// its page.
+    pub(crate) fn trackers_of_page(&self, page: usize) -> Option<impl Iterator<Item = &Arc<E::Tracker>>> {
+        Some(self.trackers.page_values(page)?.map(|record| &record.core))
     }
 
     pub(crate) fn add_tracker(&mut self, make: impl FnOnce(TrackerId) -> Arc<E::Tracker>) -> Arc<E::Tracker> {
@@ -357,12 +365,12 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// Whether a symbol has this name.
     pub(crate) fn is_named(&self, id: SymbolId, name: &str) -> bool {
-        self.symbols.get(id).is_some_and(|symbol| text(&self.sources, symbol) == name.as_bytes())
+        self.visible(id).is_some_and(|symbol| text(&self.sources, symbol) == name.as_bytes())
     }
 
     /// Moves a symbol from NeverSearched to Materializing. Returns its flags.
     pub(crate) fn begin(&mut self, id: SymbolId) -> Option<SymbolFlags> {
-        let symbol = self.symbols.get_mut(id)?;
+        let symbol = self.visible_mut(id)?;
         symbol.state = SymbolState::Materializing;
         symbol.set_address(ExecutorAddr::NULL);
         Some(symbol.flags)
@@ -398,7 +406,7 @@ impl<E: TableTypes> SymbolTable<E> {
         set: impl FnOnce(&mut Symbol),
         completions: &mut Completions<E>,
     ) {
-        let Some(symbol) = self.symbols.get_mut(id) else { return };
+        let Some(symbol) = self.visible_mut(id) else { return };
         debug_assert!(symbol.state <= to, "a symbol never moves to an earlier state");
         set(symbol);
         symbol.state = to;
@@ -509,12 +517,6 @@ fn name<'a>(sources: &'a NameSources, symbol: &Symbol) -> NameRef<'a> {
 
 fn text<'a>(sources: &'a NameSources, symbol: &Symbol) -> &'a [u8] {
     &sources.get(symbol.name_source).text.as_bytes()[symbol.start as usize..symbol.end as usize]
-}
-
-impl<E: TableTypes> TrackerRecord<E> {
-    pub(crate) fn symbol_count(&self) -> usize {
-        self.core.owned().count() as usize
-    }
 }
 
 /// Marks a size that does not fit into the entry.

@@ -22,7 +22,7 @@ pub(crate) struct ReadySymbol {
 
 impl ReadySymbol {
     /// The entry of a name that the dylib does not define.
-    pub(super) fn absent() -> ReadySymbol {
+    pub(in crate::session::symbols) fn absent() -> ReadySymbol {
         ReadySymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, id: SymbolId::null() }
     }
 

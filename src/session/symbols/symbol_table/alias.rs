@@ -17,7 +17,7 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// Makes an alias absolute, because its aliasee is. Called before the alias has an address, so that a lookup sees both.
     pub(crate) fn set_absolute(&mut self, id: SymbolId) {
-        if let Some(symbol) = self.symbols.get_mut(id) {
+        if let Some(symbol) = self.visible_mut(id) {
             debug_assert!(symbol.state == SymbolState::Materializing);
             symbol.flags = symbol.flags | SymbolFlags::ABSOLUTE;
         }

@@ -3,6 +3,7 @@
 use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
+use super::unfinished::skips;
 use super::{
     Extra, ExtraId, IndexState, LARGE, OwnedSymbols, Owner, Probe, Symbol, SymbolTable, TableTypes, UnitId, UnitRecord,
     halves, text,
@@ -112,13 +113,17 @@ impl<E: TableTypes> SymbolTable<E> {
         start: InitialState,
     ) -> Option<RecycledVec<SymbolId>> {
         self.reserve_names(definitions.len());
-        let SymbolTable { ready, names, symbols, sources, extras, trackers, negative_cache, failed, .. } = self;
+        let SymbolTable {
+            ready, names, symbols, sources, extras, trackers, negative_cache, failed, unfinished, ..
+        } = self;
         let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), trackers[owner].core.owned());
         let (owner, mut first) = (SlotNumber::of(owner), owned.first());
         let mut batch = NameSourceBatch::default();
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
-                symbols[*slot].hash == hash && text(sources, &symbols[*slot]) == definition.name.borrowed().as_bytes()
+                symbols[*slot].hash == hash
+                    && text(sources, &symbols[*slot]) == definition.name.borrowed().as_bytes()
+                    && !skips(unfinished, ready, sources, (*slot, symbols))
             };
             let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
             let free = match entry {

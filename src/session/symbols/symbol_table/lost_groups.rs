@@ -65,9 +65,9 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// The tracker of the group that a definition stands for.
     pub(crate) fn tracker_of_group(&self, id: SymbolId) -> Option<TrackerId> {
-        let symbol = self.symbols.get(id).filter(|symbol| symbol.flags.contains(SymbolFlags::COMDAT))?;
+        let symbol = self.visible(id).filter(|symbol| symbol.flags.contains(SymbolFlags::COMDAT))?;
         let lost = self.lost_groups.0.as_ref().and_then(|records| records.group_of.get(&id));
-        lost.copied().or_else(|| self.trackers.key_at(symbol.owner))
+        lost.copied().or_else(|| self.trackers.key_at(self.unfinished.owner(symbol.owner)))
     }
 
     /// Forgets the groups of a tracker that is removed: definitions of other trackers no longer stand for them.

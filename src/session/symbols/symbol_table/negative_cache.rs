@@ -6,6 +6,7 @@
 use crate::base::Name;
 use crate::session::symbols::name_watch::NameWatch;
 use crate::session::symbols::ready_index::ReadyIndex;
+use crate::session::symbols::ready_index::entry::ReadySymbol;
 use crate::session::types::name_hash::NameHash;
 use crate::sync::Arc;
 
@@ -55,7 +56,7 @@ impl NegativeCache {
 
     fn remove_indexed(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
         if ready.find(name, hash, |_, symbol| symbol.is_absent()) == Some(true) {
-            ready.remove(std::iter::once(name));
+            ready.remove(std::iter::once((name, ReadySymbol::absent().id)));
             self.count -= 1;
         }
     }

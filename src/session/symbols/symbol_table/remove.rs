@@ -1,10 +1,10 @@
-//! Removal from a [`SymbolTable`]: one symbol, or all symbols of a tracker. Also the transfer of symbols to another tracker.
+//! Removal from a [`SymbolTable`]: one symbol, or all symbols of a tracker.
 
-use super::insert::link;
+use super::owned::OwnedSymbols;
+use super::unfinished::SYMBOL_PIECE;
 use super::{Extra, Owner, RemovedSymbol, Symbol, SymbolTable, TableTypes, TrackerRecord, UnitRecord, name};
 use crate::base::{Name, SlotNumber, shrunk_capacity};
 use crate::session::symbols::ready_index::IndexState;
-use crate::session::types::ids::TrackerId;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::name_sources::NameSourceId;
 use crate::session::types::symbol::{SymbolId, SymbolState};
@@ -16,13 +16,21 @@ struct NamedSlot {
     hash: NameHash,
 }
 
-/// Symbols that were not ready, and lazy units.
-pub(crate) type RemovedItems<E> = (Vec<RemovedSymbol<E>>, Vec<UnitRecord<E>>);
+/// What was removed together.
+pub(crate) struct RemovedItems<E: TableTypes> {
+    /// The symbols that were not ready.
+    pub(crate) symbols: Vec<RemovedSymbol<E>>,
+    pub(crate) units: Vec<UnitRecord<E>>,
+    /// The record of a merged tracker. The caller drops it after it has released the lock.
+    pub(crate) record: Option<TrackerRecord<E>>,
+    /// Whether nothing of the tracker is left.
+    pub(crate) is_last: bool,
+}
 
 impl<E: TableTypes> SymbolTable<E> {
     /// Removes one symbol from the names, from its owner's list, and from its lazy unit.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol<E>> {
-        let symbol = self.symbols.get(id)?;
+        let symbol = self.visible(id)?;
         let (name, is_indexed) = (self.name(symbol).to_name(), symbol.index_state == IndexState::Indexed);
         let slot = SlotNumber::of(id);
         self.unlink(slot);
@@ -31,7 +39,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.sources.release(symbol.name_source, 1);
         let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra);
         if is_indexed {
-            self.ready.remove(std::iter::once(&name));
+            self.ready.remove(std::iter::once((&name, id)));
         }
         if let Some(record) = symbol.unit().and_then(|unit| self.units.get_mut(unit)) {
             record.release_one();
@@ -40,15 +48,28 @@ impl<E: TableTypes> SymbolTable<E> {
     }
 
     /// Removes everything that a tracker owns: its symbols and their lazy units. The result has no ready symbols, since nothing
-    /// waits for these. Returns `None` if the tracker owns nothing.
+    /// waits for these. Returns `None` if the tracker owns nothing. Of many symbols it removes the first and hides the others
+    /// (`unfinished.rs`): if the result says that something is left, the caller calls [`remove_piece`](Self::remove_piece).
     pub(crate) fn remove_owned(&mut self, owner: &E::Tracker) -> Option<RemovedItems<E>> {
-        let (first, count) = (owner.owned().first()?, owner.owned().count());
+        let count = owner.owned().count();
+        if count as usize > SYMBOL_PIECE || !self.unfinished.is_empty() {
+            self.hide_owned(owner.id());
+            return self.remove_piece(owner.id());
+        }
+        let first = owner.owned().first()?;
         // The symbols of a unit are in consecutive slots, and the last one is the head of the list.
         self.symbols.prefetch_up_to(first, count.min(REMOVE_BATCH as u32));
         self.trackers.prefetch(SlotNumber::of(owner.id()));
         self.sources.prefetch(self.symbols[first].name_source);
-        let mut next = owner.owned().take();
-        let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
+        Some(self.remove_from_list(owner.owned(), usize::MAX))
+    }
+
+    /// Removes the first `limit` symbols of a tracker's list, a multiple of [`REMOVE_BATCH`].
+    pub(super) fn remove_from_list(&mut self, owned: &OwnedSymbols, limit: usize) -> RemovedItems<E> {
+        let count = owned.count();
+        let mut next = owned.take();
+        let mut removed_count = 0;
+        let (mut symbols, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
         let mut pending: Option<(SlotNumber<NameSourceId>, u32)> = None;
         loop {
             // Works in batches, and removes the names of a batch first. With many modules, each name is in a different cache
@@ -62,18 +83,19 @@ impl<E: TableTypes> SymbolTable<E> {
             if batch[0].is_none() {
                 break;
             }
+            removed_count += REMOVE_BATCH;
             self.remove_names(&batch);
-            let SymbolTable { symbols, sources, extras, units: all_units, .. } = self;
+            let SymbolTable { symbols: all, sources, extras, units: all_units, .. } = self;
             for NamedSlot { slot, .. } in batch.into_iter().map_while(|named| named) {
-                symbols.drop_at(slot, |id, symbol| {
+                all.drop_at(slot, |id, symbol| {
                     if symbol.index_state == IndexState::Indexed {
-                        indexed.push(name(sources, symbol).to_name());
+                        indexed.push((name(sources, symbol).to_name(), id));
                     }
                     let extra = symbol.extra.and_then(|extra| extras.remove_at(extra)).map(|(_, extra)| extra);
                     if symbol.state != SymbolState::Ready {
                         units.extend(symbol.unit().and_then(|unit| all_units.remove(unit)));
                         let name = name(sources, symbol).to_name();
-                        unready.push(RemovedSymbol::new(id, name, symbol, extra.unwrap_or_default()));
+                        symbols.push(RemovedSymbol::new(id, name, symbol, extra.unwrap_or_default()));
                     }
                     // Consecutive symbols mostly have the same name source.
                     match &mut pending {
@@ -85,10 +107,23 @@ impl<E: TableTypes> SymbolTable<E> {
                     }
                 });
             }
+            if removed_count >= limit {
+                self.keep_rest(owned, next, count as usize - removed_count.min(count as usize));
+                break;
+            }
         }
         pending.into_iter().for_each(|(source, count)| self.sources.release(source, count));
-        self.ready.remove(indexed.iter());
-        Some((unready, units))
+        self.ready.remove(indexed.iter().map(|(name, id)| (name, *id)));
+        RemovedItems { symbols, units, record: None, is_last: true }
+    }
+
+    /// Makes `first` and what follows it the list, of `count` symbols, of which the front was removed.
+    #[cold]
+    fn keep_rest(&mut self, owned: &OwnedSymbols, first: Option<SlotNumber<SymbolId>>, count: usize) {
+        if let Some(first) = first {
+            self.symbols[first].previous = None;
+        }
+        owned.add_all(first, count);
     }
 
     /// Removes entries from the hash table of names. They stay in `symbols`.
@@ -103,19 +138,6 @@ impl<E: TableTypes> SymbolTable<E> {
             let rehash = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
             self.names.shrink_to(smaller, rehash);
         }
-    }
-
-    /// Moves all symbols of `source` to `destination`, and removes the record of `source`.
-    pub(crate) fn merge_tracker(&mut self, source: TrackerId, destination: TrackerId) -> Option<TrackerRecord<E>> {
-        let record = self.trackers.remove(source)?;
-        self.lost_groups.transfer(source, destination);
-        let (mut next, destination) = (record.core.owned().take(), SlotNumber::of(destination));
-        while let Some(slot) = next {
-            next = self.symbols[slot].next;
-            self.symbols[slot].owner = destination;
-            link(&mut self.symbols, self.trackers[destination].core.owned(), slot);
-        }
-        Some(record)
     }
 
     fn unlink(&mut self, slot: SlotNumber<SymbolId>) {
@@ -141,4 +163,4 @@ impl<E: TableTypes> RemovedSymbol<E> {
 }
 
 /// The number of symbols that `remove_owned` removes together.
-const REMOVE_BATCH: usize = 16;
+const REMOVE_BATCH: usize = if cfg!(loom) { 1 } else { 16 };

@@ -104,7 +104,7 @@ impl<E: TableTypes> SymbolTable<E> {
     /// Moves one symbol out of its lazy unit, from NeverSearched to Materializing. Returns its flags. The caller makes sure
     /// that the unit has other symbols left, or [drops](Self::drop_unit_if_empty) it.
     pub(crate) fn begin_alone(&mut self, id: SymbolId) -> Option<SymbolFlags> {
-        let unit = self.symbols.get(id)?.unit()?;
+        let unit = self.visible(id)?.unit()?;
         self.units.get_mut(unit)?.release_one();
         self.begin(id)
     }
@@ -152,7 +152,7 @@ impl<E: TableTypes> SymbolTable<E> {
         address: ExecutorAddr,
         flags: SymbolFlags,
     ) -> Option<UnitRecord<E>> {
-        let unit = self.symbols.get(id)?.unit()?;
+        let unit = self.visible(id)?.unit()?;
         self.begin_alone(id)?;
         let symbol = self.symbols.get_mut(id)?;
         symbol.set_address(address);
