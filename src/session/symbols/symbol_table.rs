@@ -36,6 +36,7 @@ pub(in crate::session) mod insert;
 mod lost_groups;
 mod negative_cache;
 pub(in crate::session) mod owned;
+mod pieces;
 pub(in crate::session) mod remove;
 pub(in crate::session) mod unfinished;
 mod units;
