@@ -61,11 +61,13 @@ impl SymbolUses {
         }
     }
 
-    /// The externals that some edge refers to, each with whether some edge needs its distance from the thread pointer.
+    /// The externals that some edge refers to, and those that replace a common symbol, because the link compares their
+    /// alignment. Each with whether some edge needs its distance from the thread pointer.
     pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
         let first = graph.first_global as usize;
         let globals = self.bits.get(first..).unwrap_or_default().iter().enumerate();
-        let used = globals.filter(|(_, bits)| **bits & uses::ANY != 0);
+        let is_lost_common = move |number| graph.is_lost_common(SymbolIndex((first + number) as u32));
+        let used = globals.filter(move |(number, bits)| **bits & uses::ANY != 0 || is_lost_common(*number));
         used.map(move |(number, bits)| (SymbolIndex((first + number) as u32), bits & uses::STATIC != 0))
             .filter(|(symbol, _)| graph.definition(*symbol) == Definition::External)
     }

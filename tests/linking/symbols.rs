@@ -116,6 +116,23 @@ fn a_common_symbol_whose_definition_is_aligned_less_strictly_is_refused() {
     }
 }
 
+// Seen red: the address had the alignment of the other symbol only.
+#[test]
+fn a_common_symbol_that_its_object_does_not_use_is_refused_by_its_alignment() {
+    let rest = ".text\n.globl strict\nstrict: xor %eax, %eax; ret\n.section .note.GNU-stack,\"\",@progbits";
+    let (Some(strict), Some(misaligned)) = (
+        asm(&format!(".comm shared, 8, 64\n{rest}")),
+        asm(".comm before, 8, 8\n.comm shared, 8, 8\n.text\n.globl test\ntest: lea shared(%rip), %rax; ret
+             .section .note.GNU-stack,\"\",@progbits"),
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&misaligned, &strict]);
+    assert_ne!(long(&jit, "test") % 64, 0);
+    let error = jit.address_of(jit.main_dylib(), "strict").unwrap_err();
+    assert_says(&error, &["alignment of a common symbol", "64 bytes", "`shared`"]);
+}
+
 // Seen red: the object used its own value, although another object's definition counts.
 #[test]
 fn an_absolute_value_that_lost_to_another_definition_is_not_used() {
