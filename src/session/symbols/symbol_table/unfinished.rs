@@ -143,6 +143,6 @@ impl<E: TableTypes> SymbolTable<E> {
 pub(crate) const SYMBOL_PIECE: usize = match () {
     () if cfg!(loom) => 1,
     // A test of several pieces takes seconds there, and not minutes.
-    () if cfg!(miri) => 8,
+    () if cfg!(miri) => 16,
     () => 128,
 };
