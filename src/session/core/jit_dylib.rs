@@ -501,3 +501,26 @@ impl DylibState {
         self.table.remove_tracker(core.id)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::session::ExecutionSession;
+
+    #[test]
+    fn trackers_are_listed_for_a_clear_only_if_they_are_created_meanwhile() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("dylib").unwrap();
+        let listed = || dylib.inner().state.lock().clears.created.len();
+        let _before = dylib.create_tracker().unwrap();
+        assert_eq!(listed(), 0);
+        let mut position = dylib.inner().state.lock().begin_clear();
+        let during = dylib.create_tracker().unwrap();
+        let created = dylib.inner().state.lock().created_since(&mut position);
+        assert_eq!(created.iter().map(|core| core.id).collect::<Vec<_>>(), [during.core().id]);
+        assert!(dylib.inner().state.lock().created_since(&mut position).is_empty());
+        let created = dylib.inner().state.lock().end_clear(position);
+        assert_eq!((created.len(), listed()), (1, 0));
+        let _after = dylib.create_tracker().unwrap();
+        assert_eq!(listed(), 0);
+    }
+}
