@@ -118,10 +118,11 @@ mod tests {
         is_last
     }
 
+    /// Retires a tracker that a pin holds, and removes the first piece of its symbols.
     fn begin_removal(tracker: &ResourceTracker) -> RemovedDefinitions {
         let core = tracker.core();
         let mut state = core.dylib().state.lock();
-        assert_eq!(core.state.retire(), RetireOutcome::Free);
+        assert_eq!(core.state.retire(), RetireOutcome::Held);
         state.unpublish(core, "a test").unwrap()
     }
 
@@ -175,6 +176,7 @@ mod tests {
         let old = defined(&dylib, 0, COUNT, 8);
         // Twice, so that the index of ready symbols has them.
         assert!((0..3).all(|_| addresses(&dylib).iter().all(|address| *address == Some(8))));
+        let pin = dylib.pin(&name(0)).unwrap().1;
         let mut removed = begin_removal(&old);
         assert_eq!(dylib.symbol_count(), 0);
         let left = || dylib.inner().state.lock().table.symbols.len();
@@ -188,6 +190,8 @@ mod tests {
         removed.fail_waiters(dylib.inner());
         assert_eq!((left(), dylib.symbol_count()), (COUNT, COUNT));
         assert!((0..3).all(|_| addresses(&dylib).iter().all(|address| *address == Some(16))));
+        assert!(crate::session::remove_now(&old).unwrap().is_complete());
+        drop(pin);
         assert!(new.remove().unwrap().is_complete());
         assert_eq!((left(), dylib.symbol_count()), (0, 0));
     }
@@ -198,12 +202,7 @@ mod tests {
         let dylib = session.create_dylib("dylib").unwrap();
         let tracker = defined(&dylib, 0, COUNT, 8);
         let pin = dylib.pin(&name(0)).unwrap().1;
-        let core = tracker.core();
-        let mut removed = {
-            let mut state = dylib.inner().state.lock();
-            assert_eq!(core.state.retire(), RetireOutcome::Held);
-            state.unpublish(core, "a test").unwrap()
-        };
+        let (core, mut removed) = (tracker.core(), begin_removal(&tracker));
         assert!(crate::session::remove_now(&tracker).unwrap().is_complete());
         assert!(dylib.inner().state.lock().table.is_empty());
         // The slot of the record is used again.
