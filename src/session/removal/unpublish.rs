@@ -72,10 +72,6 @@ impl RemovedDefinitions {
         self.merged.extend(piece.record);
     }
 
-    fn is_empty(&self) -> bool {
-        self.symbols.is_empty() && self.units.is_empty() && self.merged.is_empty() && !self.has_rest
-    }
-
     /// Fails what waits for these symbols of `dylib`, directly or through code that was linked against them. Returns whether a
     /// query failed.
     pub(crate) fn fail_waiters(self, dylib: &Arc<DylibInner>) -> bool {
@@ -198,10 +194,13 @@ impl DylibState {
         self.clear_default_tracker(core);
         self.table.remove_lost_groups(core.id);
         let first = self.table.remove_owned(core)?;
+        if first.is_nothing() {
+            return None;
+        }
         let mut removed = RemovedDefinitions { has_rest: !first.is_last, ..RemovedDefinitions::default() };
         self.record_removed(core, verb, &first, &mut removed.cause);
         removed.add(first);
-        (!removed.is_empty()).then_some(removed)
+        Some(removed)
     }
 
     /// Records the removed symbols of a tracker as failed if they were being materialised. Sets the cause with the first of them.

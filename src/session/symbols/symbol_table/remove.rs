@@ -27,6 +27,14 @@ pub(crate) struct RemovedItems<E: TableTypes> {
     pub(crate) is_last: bool,
 }
 
+impl<E: TableTypes> RemovedItems<E> {
+    /// Whether nothing can wait for what was removed, nothing is to be dropped, and nothing is left: the usual case.
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.is_last && self.symbols.is_empty() && self.units.is_empty() && self.record.is_none()
+    }
+}
+
 impl<E: TableTypes> SymbolTable<E> {
     /// Removes one symbol from the names, from its owner's list, and from its lazy unit.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol<E>> {
@@ -65,6 +73,7 @@ impl<E: TableTypes> SymbolTable<E> {
     }
 
     /// Removes the first `limit` symbols of a tracker's list, a multiple of [`REMOVE_BATCH`].
+    #[inline]
     pub(super) fn remove_from_list(&mut self, owned: &OwnedSymbols, limit: usize) -> RemovedItems<E> {
         let count = owned.count();
         let mut next = owned.take();
