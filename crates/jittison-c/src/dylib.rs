@@ -1,7 +1,7 @@
 //! Dylibs: creation, search, link order, initialisation, removal.
 
-use jittison::JitDylib;
 use jittison::session::Visibility;
+use jittison::{Jit, JitDylib};
 
 use crate::entry::{put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
@@ -119,16 +119,8 @@ unsafe extern "C-unwind" fn jittison_dylib_initialize(
     dylib: Dylib,
     functions: *mut usize,
 ) -> *mut ErrorObject {
-    run_linked_code(
-        || Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?)),
-        |(jit, dylib)| {
-            // SAFETY: C3 - the header states the promises.
-            let count = unsafe { jit.initialize(&dylib)? };
-            // SAFETY: C1 - the caller promises it.
-            unsafe { put_if_wanted(functions, count) };
-            Ok(())
-        },
-    )
+    // SAFETY: C3 - the header states the promises. C1 - the caller promises `functions`.
+    unsafe { run_functions(session, dylib, functions, |jit, dylib| jit.initialize(dylib)) }
 }
 
 #[unsafe(no_mangle)]
@@ -137,11 +129,24 @@ unsafe extern "C-unwind" fn jittison_dylib_deinitialize(
     dylib: Dylib,
     functions: *mut usize,
 ) -> *mut ErrorObject {
+    // SAFETY: C3 - the header states the promises. C1 - the caller promises `functions`.
+    unsafe { run_functions(session, dylib, functions, |jit, dylib| jit.deinitialize(dylib)) }
+}
+
+/// Runs initialisers or finalisers of a dylib, and writes how many.
+///
+/// # Safety
+/// C1 for `functions`, and C3 for `run`.
+unsafe fn run_functions(
+    session: Session,
+    dylib: Dylib,
+    functions: *mut usize,
+    run: impl FnOnce(&Jit, &JitDylib) -> jittison::error::Result<usize>,
+) -> *mut ErrorObject {
     run_linked_code(
         || Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?)),
         |(jit, dylib)| {
-            // SAFETY: C3 - the header states the promises.
-            let count = unsafe { jit.deinitialize(&dylib)? };
+            let count = run(&jit, &dylib)?;
             // SAFETY: C1 - the caller promises it.
             unsafe { put_if_wanted(functions, count) };
             Ok(())

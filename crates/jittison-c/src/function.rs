@@ -12,7 +12,7 @@ use crate::handle::{Kind, Table};
 use crate::session::{Handle, SESSIONS, Session};
 use crate::text::{Str, Text};
 
-/// The signature is the caller's affair, so the handle has none.
+/// The caller knows the signature. The handle has none.
 pub(crate) type AnyFunction = unsafe extern "C-unwind" fn();
 /// `jittison_function`.
 pub(crate) type FunctionHandle = Handle<Function<AnyFunction>>;
@@ -82,9 +82,18 @@ unsafe extern "C-unwind" fn jittison_function_lookup(
             // SAFETY: C3 - the header states the promises.
             let function = unsafe { jit.lookup_in::<AnyFunction>(&dylib, name)? };
             // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || FUNCTIONS.insert(function).map(Handle::new)) }
+            unsafe { give_function(out, function) }
         },
     )
+}
+
+/// Writes a handle of a function to an out-parameter.
+///
+/// # Safety
+/// C1 for `out`.
+pub(crate) unsafe fn give_function(out: *mut FunctionHandle, function: Function<AnyFunction>) -> Result<(), Failure> {
+    // SAFETY: C1 - the caller promises it.
+    unsafe { put(out, "out", || FUNCTIONS.insert(function).map(Handle::new)) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,8 +1,10 @@
 //! What is added: objects from memory and from files, and static libraries.
 
+use jittison::{Jit, ResourceTracker};
+
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{put_if_wanted, run};
-use crate::error::ErrorObject;
+use crate::error::{ErrorObject, Failure};
 use crate::session::{SESSIONS, Session};
 use crate::text::{Str, read_slice};
 use crate::tracker::{TRACKERS, Tracker};
@@ -15,12 +17,9 @@ unsafe extern "C" fn jittison_object_add(
     bytes: *const u8,
     size: usize,
 ) -> *mut ErrorObject {
-    run(|| {
-        let (jit, tracker) = (SESSIONS.get(session.bits)?, TRACKERS.get(tracker.bits)?);
-        // SAFETY: C1 - the caller promises both.
-        let (name, bytes) = unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) };
-        Ok(jit.add_object(&tracker, name, bytes)?)
-    })
+    let give = |jit: &Jit, tracker: &ResourceTracker, name: &str, bytes: &[u8]| jit.add_object(tracker, name, bytes);
+    // SAFETY: C1 - the caller promises both.
+    run(|| unsafe { give_object(session, tracker, (name, bytes, size), give) })
 }
 
 #[unsafe(no_mangle)]
@@ -41,12 +40,25 @@ unsafe extern "C" fn jittison_object_link(
     bytes: *const u8,
     size: usize,
 ) -> *mut ErrorObject {
-    run(|| {
-        let (jit, tracker) = (SESSIONS.get(session.bits)?, TRACKERS.get(tracker.bits)?);
-        // SAFETY: C1 - the caller promises both.
-        let (name, bytes) = unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) };
-        Ok(jit.link_object(&tracker, name, bytes)?)
-    })
+    let give = |jit: &Jit, tracker: &ResourceTracker, name: &str, bytes: &[u8]| jit.link_object(tracker, name, bytes);
+    // SAFETY: C1 - the caller promises both.
+    run(|| unsafe { give_object(session, tracker, (name, bytes, size), give) })
+}
+
+/// Reads the name and the bytes of an object, and gives the object to a session.
+///
+/// # Safety
+/// C1 for the name and the bytes.
+unsafe fn give_object(
+    session: Session,
+    tracker: Tracker,
+    (name, bytes, size): (Str, *const u8, usize),
+    give: impl FnOnce(&Jit, &ResourceTracker, &str, &[u8]) -> jittison::error::Result<()>,
+) -> Result<(), Failure> {
+    let (jit, tracker) = (SESSIONS.get(session.bits)?, TRACKERS.get(tracker.bits)?);
+    // SAFETY: C1 - the caller promises both.
+    let (name, bytes) = unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) };
+    Ok(give(&jit, &tracker, name, bytes)?)
 }
 
 #[unsafe(no_mangle)]

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
-use crate::function::{AnyFunction, FUNCTIONS, FunctionHandle};
+use crate::function::{AnyFunction, FunctionHandle, give_function};
 use crate::handle::{Kind, Table};
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session, read_options};
@@ -222,7 +222,7 @@ unsafe extern "C-unwind" fn jittison_patch_lookup(
             // SAFETY: C3 - the header states the promises.
             let function = unsafe { linked.lookup::<AnyFunction>(name)? };
             // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || FUNCTIONS.insert(function).map(Handle::new)) }
+            unsafe { give_function(out, function) }
         },
     )
 }
