@@ -4,7 +4,7 @@
 //! replaced versions and the end of the dylib are those of `patching/`.
 //!
 //! `tier_state.rs` decides which thread compiles. No lock is held while a tier is compiled. The compilation of a function that is
-//! removed meanwhile ends with a refused commit, and the new code is freed. Nobody is told of it, because nobody waits for it.
+//! removed meanwhile ends with a refused commit, and the new code is freed. The error reporter does not get that error.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ impl Tiered {
             let Some(jit) = self.tiers.jit.upgrade().map(Jit) else { return };
             let built = self.versions.hold(&jit).and_then(|patchable| self.build(&patchable, &jit, tier));
             let committed = built.is_ok().then_some(tier);
-            // Nobody waits for the tier of a function that was removed meanwhile.
+            // A function that was removed meanwhile needs no further tier, so its error is not reported.
             if let (Err(error), Ok(_present)) = (built, self.versions.hold(&jit)) {
                 self.dylib.report_error(error);
             }
