@@ -40,6 +40,8 @@
 //! | remove code | [`ResourceTracker::remove`], [`Removal`] |
 //! | call functions without an owned handle | [`Jit::guard`], [`Jit::symbol`] |
 //! | replace functions while threads call them | [`Jit::patchable`], [`Patch`] |
+//! | link what a code generator makes | [`link::GraphBuilder`], [`Jit::link_graph`] |
+//! | compile functions at their first call, or again when they are called often | [`Jit::compile_on_demand`], [`Jit::reoptimize_layer`] |
 //! | run a program with a `main` | [`Program`] |
 //! | use gdb, lldb or perf | [`JitBuilder::debugger`], [`JitBuilder::profiler`] |
 //! | follow what a session does | [`Observer`], [`MemoryMap`], [`Jit::locate`] |
@@ -64,8 +66,9 @@
 //! # Platforms and limits
 //!
 //! - Linux on x86-64, ELF objects, one process. There is no remote execution.
-//! - Objects of the static thread-local models share one to two thousand bytes per process.
-//! - `__start_X` and `__stop_X` span the sections of one object, not of a dylib.
+//! - Code of the static thread-local models shares one to two thousand bytes of variables per process. Beyond that, thunks of the
+//!   feature `range-extension` compute the addresses.
+//! - `__start_X` and `__stop_X` span the objects that are added to a dylib before the first of them is linked.
 //! - What the crate does not link, it refuses with an error that names the object, the section and the symbol. The section
 //!   *Limits* of `DESIGN.md` has the list.
 //!
@@ -99,6 +102,7 @@
 //! |---|---|
 //! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and all objects that were added so far may run |
 //! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | all objects that were added so far may run: initialisers now, finalisers at removal |
+//! | [`ReOptimizeLayer::add`] | each tier has the signature that callers use, and all objects that were added so far may run |
 //! | [`Jit::deinitialize`] | no thread is in code of what is finalised, or calls it before it is initialised again |
 //! | [`Program::run`] | the entry is a `main`, and all objects that were added so far may run |
 //! | all of these | an address that was given as a number (absolute symbol, target of a stub, custom unit, plugin) stays in memory while code reaches it |
@@ -110,6 +114,7 @@
 //! | [`Jit::remove_now`] | no thread is in the code, will call it, or accesses its data |
 //! | [`LazyFailureHandler::new`](host::LazyFailureHandler::new) | each address that the handler returns is a function of the right signature |
 //! | [`MappedFile::open`] | no one changes the file while it is mapped |
+//! | [`Finalized::write`](memory::Finalized::write) | no other thread writes the allocation, and no code uses the range yet |
 //! | [`MemoryManager`](memory::MemoryManager), an `unsafe trait` | its allocations keep their memory and addresses until they are dropped |
 //! | [`MappedWindow`](memory::MappedWindow), an `unsafe trait` | an implementation maps memory as the trait describes |
 //!
