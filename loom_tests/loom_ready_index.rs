@@ -1,8 +1,9 @@
 //! Model: a lookup of a ready symbol, which may insert it into the index of ready symbols, races with the symbol's
 //! removal.
 //!
-//! Runs `src/session/symbols/ready_index.rs` and `src/session/symbols/symbol_table/unfinished.rs`. A lookup that starts after the removal has returned finds nothing,
-//! whatever the index held or was about to hold. A name that is defined again is never answered with the old definition.
+//! Runs `src/session/symbols/ready_index.rs` and `src/session/symbols/symbol_table/unfinished.rs`. A lookup that starts after the
+//! removal has returned finds nothing, whatever the index held or was about to hold. A name that is defined again is never
+//! answered with the old definition.
 //!
 //! A name that was not found once, because its tracker is being removed symbol by symbol, is not found in the index either.
 //!

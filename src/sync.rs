@@ -192,7 +192,7 @@ pub(crate) enum Rank {
     Gate,
     Manager,
     Query,
-    /// The wake-up state of a worker pool, and of the background thread.
+    /// The wake-up state of a worker pool, and of a background thread.
     Sleep,
     /// The list of further windows of the code memory, and the state of an `OfflineMemory`.
     Windows,

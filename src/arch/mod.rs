@@ -9,7 +9,7 @@
 //! | kinds of edges, their formulas and fields | `edge_kind.rs` |
 //! | relocation types as edge kinds | `relocation_type.rs`, `x86_64/relocations.rs` |
 //! | relaxation of GOT loads | `x86_64/relax.rs` |
-//! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle | `code_template.rs`, `x86_64/code.rs` |
+//! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `x86_64/code.rs` |
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `x86_64/verify/` |

@@ -14,7 +14,7 @@
 //! session has asked it to release this code, and threads may still run it.
 //!
 //! Most trackers own one value, which is in the table itself. A second value moves both to a list. The list is in chunks, so a
-//! transfer of many values holds the lock for a few pointers.
+//! transfer of many values moves only a few pointers under the lock.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -7,7 +7,8 @@
 //!
 //! # Ownership
 //! Stubs, entries and bindings are recorded under the key of the tracker that owns the lazy names, before any thread can call a
-//! stub. They are freed with that tracker. A caller of a stub pins the tracker: it has a handle or a guard, or it is code that
+//! stub. They are freed with that tracker. Another service may make entries that lead to targets of its own, and give them to a
+//! tracker ([`record_entry`](LazyReexports::record_entry)). A caller of a stub pins the tracker: it has a handle or a guard, or it is code that
 //! refers to the stub. A bound name adds a dependency: its tracker pins the function's tracker, as if its code referred to the
 //! function. This also works after the tracker was removed, while it is still pinned. A binding writes to its own stub's slot,
 //! even if another definition has the name by then.

@@ -1,7 +1,7 @@
 //! [`BackgroundWork`]: tasks that run on other threads than the one that asks for them.
 //!
-//! A session with worker threads runs them there. Without, a thread of the owner runs them one after the other; it starts with the
-//! first task. If the system refuses that thread, the calling thread runs the task.
+//! If the session has worker threads, they run the tasks. Otherwise the value has a thread of its own, which starts with the first
+//! task and runs one after the other. If the system refuses that thread, the calling thread runs the task.
 
 use crate::session::core::execution_session::ExecutionSession;
 use crate::session::core::materialization::{Materialization, Task};
@@ -13,7 +13,7 @@ use crate::sync::{Arc, Queue};
 /// Runs tasks in the background. It does not keep the session open; tasks that wait when the session ends may be dropped.
 pub(crate) struct BackgroundWork {
     dispatcher: Arc<Dispatcher<Materialization>>,
-    /// Tasks for the own thread.
+    /// Tasks for `thread`.
     queue: Queue<Task>,
     thread: Arc<BackgroundThread>,
 }
@@ -24,7 +24,7 @@ impl BackgroundWork {
         Arc::new(BackgroundWork { dispatcher, queue: Queue::new(), thread: BackgroundThread::new("jittison-compile") })
     }
 
-    /// Runs a task on another thread, some time later. The task reports its own errors; a panic ends only the task.
+    /// Runs a task later, on another thread if the system has one. The task reports its own errors; a panic ends only the task.
     pub(crate) fn push(self: &Arc<BackgroundWork>, task: impl FnOnce() + Send + 'static) {
         let task = Task::call(task);
         match &*self.dispatcher {

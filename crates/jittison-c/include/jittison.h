@@ -105,7 +105,7 @@ enum {
     JITTISON_ERROR_INVALID_HANDLE = 1,
     /* An argument is not as this header demands. Nothing was done. */
     JITTISON_ERROR_INVALID_ARGUMENT = 2,
-    /* A guard was used by another thread than its own. Nothing was done. */
+    /* A guard or a call was used by another thread than its own. Nothing was done. */
     JITTISON_ERROR_WRONG_THREAD = 3,
     /* There are 2^24 handles of one kind. */
     JITTISON_ERROR_TOO_MANY_HANDLES = 4,
@@ -146,13 +146,13 @@ enum {
     JITTISON_ERROR_FAILED_TO_MATERIALIZE = 114,
     /* A symbol was removed while code that refers to it was linked. */
     JITTISON_ERROR_DEPENDENCY_REMOVED = 115,
-    /* A materialisation unit gave up symbols without a word. */
+    /* A materialisation unit released its responsibility, and neither emitted nor failed its symbols. */
     JITTISON_ERROR_RESPONSIBILITY_DROPPED = 116,
     /* A materialisation unit acted on a symbol that is not its own. */
     JITTISON_ERROR_NOT_RESPONSIBLE = 117,
     /* A unit defines other symbols than it promised. */
     JITTISON_ERROR_INTERFACE_MISMATCH = 118,
-    /* A generator gave up a lookup without a word. */
+    /* A generator dropped a lookup that it had suspended. */
     JITTISON_ERROR_LOOKUP_ABANDONED = 119,
     /* Symbols cannot be removed while they are linked. */
     JITTISON_ERROR_SYMBOLS_COULD_NOT_BE_REMOVED = 120,

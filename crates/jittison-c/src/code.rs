@@ -3,7 +3,7 @@
 use jittison::error::{LinkFault, MemoryFault};
 use jittison::{Error, ErrorKind};
 
-/// `jittison_error_code_t`.
+/// `jittison_code`.
 pub(crate) type Code = u32;
 
 pub(crate) const NONE: Code = 0;

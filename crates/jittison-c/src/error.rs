@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Handle(String),
     /// An argument is not as the header demands.
     Argument(String),
-    /// A guard was used by another thread.
+    /// A guard or a call was used by another thread.
     Thread(String),
     /// There are too many handles of one kind.
     Handles(String),

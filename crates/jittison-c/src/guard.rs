@@ -75,7 +75,7 @@ impl<T> Bound<T> {
 unsafe extern "C" fn jittison_guard_enter(session: Session, out: *mut GuardHandle) -> *mut ErrorObject {
     let enter = || {
         let jit = SESSIONS.get(session.bits)?;
-        // SAFETY: C4 - the lifetime is that of the session, which the entry owns until after the guard is dropped.
+        // SAFETY: C4 - the lifetime is that of the session, which `Bound` owns until after the guard is dropped.
         let guard = unsafe { mem::transmute::<Guard<'_>, Guard<'static>>(jit.guard()) };
         GUARDS.insert(Bound::to_this_thread(guard, jit)).map(Handle::new)
     };

@@ -29,8 +29,8 @@
 //!   it to its free function once, and to nothing later.
 //! - **C3** *Promises about linked code.* Signatures, code that may run, and addresses that stay in memory are the
 //!   caller's promise: the header states it at the function, in the words of the Rust crate.
-//! - **C4** *Guards belong to threads.* A guard is used and dropped only by the thread that entered it: its entry compares
-//!   threads first. The entry owns the session of the guard, and drops the guard before it.
+//! - **C4** *Guards belong to threads.* A guard or a call is used and dropped only by the thread that entered it: `Bound`
+//!   (`guard.rs`) compares threads first. `Bound` owns the session too, and drops the guard before it.
 //! - **C5** *Callbacks.* A function pointer and its context are valid, on every thread, until the last call that the header
 //!   names. A callback throws nothing.
 #![warn(missing_docs)]

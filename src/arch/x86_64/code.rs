@@ -1,5 +1,5 @@
 //! Machine code of the linker's own: stubs, entries of lazy and indirect functions, the function of TLS descriptors,
-//! handlers with a handle.
+//! handlers with a handle, counters of calls.
 
 use crate::arch::code_template::{
     CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
@@ -197,7 +197,8 @@ const WITH_HANDLE_FIELDS: [TemplateField<HandlerTarget>; 2] =
 /// Counts a call, and goes to the function: `endbr64; subq $1,counter(%rip); je 1f; jmp function; 1: jmp *entry(%rip)`.
 ///
 /// The flags and `%r11`, which the entry uses, are free at the start of a function (psABI 3.2.1). The subtraction is not atomic,
-/// because a lost count does no harm: each thread subtracts one from what it has read, so some call reaches zero.
+/// because a lost count does no harm: each thread subtracts one from what it has read, so some call reaches zero. Calls on two
+/// threads may reach it at once.
 pub(crate) static COUNTER_STUB: CodeTemplate<CounterTarget> = CodeTemplate {
     bytes: &[
         0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0x2d, 0, 0, 0, 0, 1, 0x74, 5, 0xe9, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0,

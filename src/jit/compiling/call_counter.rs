@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The counter stub is a graph that is linked into the version of its tier. The entry is recorded under the version's key before
-//! the graph is linked. So both go with the version, after the last caller has left it. A count is used up once; a count that was
-//! lost between two threads delays it.
+//! the graph is linked. So both go with the version, after the last caller has left it. Threads subtract without synchronisation.
+//! A lost subtraction delays the end of the count, and two threads may reach it at once; `tier_state.rs` begins one compilation.
 
 use crate::arch::{Arch, CounterTarget, TemplateField};
 use crate::base::{ExecutorAddr, Name};

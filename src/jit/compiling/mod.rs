@@ -20,6 +20,7 @@
 //!
 //! # Who calls the compiler
 //! No lock is held. A first call compiles on the thread that calls, or on a worker of a session that has worker threads.
+//! [`ReOptimizeLayer::add`] compiles first tiers on its own thread.
 //! Compilation ahead of a call and of further tiers runs in the background (`src/session/background_work.rs`).
 //!
 //! # What keeps a replaced tier in memory

@@ -1,8 +1,8 @@
 //! [`TierState`]: the tier of a function, and which thread compiles the next one.
 //!
-//! A count is used up once, at any time after its tier is committed: also before the thread that compiled the tier has noted the
-//! commit. Such a count is noted, and that thread goes on with the next tier. So no count is lost, and one thread compiles a
-//! function at a time.
+//! A count may be used up at any time after its tier is committed: also before the thread that compiled the tier has noted the
+//! commit. Such a count is noted, and that thread goes on with the next tier. Several threads may use up one count at once. So no
+//! count is forgotten, and one thread compiles a function at a time.
 //!
 //! | state | event | next |
 //! |---|---|---|

@@ -355,7 +355,7 @@ impl<'data> Reader<'_, 'data> {
         let symbols = object.symbols.all;
         let (names, mut rest) = (object.plain_names(), self.null_symbol(symbols));
         loop {
-            // The first symbol is the null symbol, whatever its fields say. Only the general path knows that.
+            // The first symbol is the null symbol, whatever its fields say. `plain_symbols` does not know that.
             if rest.len() < symbols.len() {
                 let LinkGraph { symbols, blocks, external_prefixes, has_weak_externals, .. } = &mut *self.graph;
                 let tables = SymbolTables { bytes: object.bytes, names: &names, block_of: &self.block_of, blocks };

@@ -128,10 +128,10 @@ pub(crate) trait Pinned: Sized {
     }
 
     /// Like [`pin_handle`](Self::pin_handle), but also pins a retired tracker that is not being reclaimed yet. The caller holds
-    /// the lock of the witness forest ([`PinGraph::pin_until_reclaimed`]).
+    /// the lock of the witness forest ([`PinGraph::pin_until_reclaimed`]). Returns the number of the search that has visited the
+    /// tracker, or zero.
     ///
     /// [`PinGraph::pin_until_reclaimed`]: crate::session::pins::dependants::PinGraph::pin_until_reclaimed
-    /// Returns the number of the search that has visited the tracker, or zero.
     fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<u32, Defunct> {
         with_current(self, |_, mut state| match state.status {
             Status::Live | Status::Removing(RemovalStage::Guarded | RemovalStage::Retired, _) => {

@@ -110,7 +110,8 @@ pub(crate) struct Symbol {
     end: u32,
     /// The hash of the name. With it, an entry is found or rehashed without a load of the name.
     hash: NameHash,
-    /// A tracker that owns a symbol has a record.
+    /// The tracker in whose list the symbol is. It has a record. It is the owner, unless a transfer is unfinished
+    /// ([`Unfinished::owner`]).
     owner: SlotNumber<TrackerId>,
     previous: Option<SlotNumber<SymbolId>>,
     next: Option<SlotNumber<SymbolId>>,

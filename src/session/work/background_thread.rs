@@ -3,8 +3,9 @@
 //! The first [`notify`](BackgroundThread::notify) starts the thread. The thread does the work and sleeps until the next
 //! `notify`. It holds a strong reference to its owner only while it works, and ends when the owner is dropped or calls
 //! [`stop`](BackgroundThread::stop).
-//! After that the caller must do the work itself. A session has one such thread. It reclaims removed trackers under
-//! [`ReclaimPolicy::Background`](crate::session::ReclaimPolicy).
+//! After that the caller must do the work itself. A session has such a thread for
+//! [`ReclaimPolicy::Background`](crate::session::ReclaimPolicy), which reclaims removed trackers. A layer that compiles in the
+//! background has one too, if its session has no worker threads (`background_work.rs`).
 //!
 //! # Forks
 //! A forked child does not have the thread of its parent. The first `notify` in the child starts another one. That thread

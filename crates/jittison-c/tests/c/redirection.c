@@ -1,6 +1,6 @@
 /* Aliases, lazy functions, stubs and patches.
  * Arguments: objects with `long one(void)` that returns 1; with `long number(void)` that returns 10 and counts in `calls`; with a
- * `number` that returns 20 + calls; with no `number`. */
+ * `number` that counts and returns 19 + calls; with no `number`. */
 #include "check.h"
 
 static long hundred(void) { return 100; }

@@ -10,8 +10,8 @@ use crate::session::types::ids::TrackerId;
 use crate::sync::seeded_bug;
 
 impl<E: TableTypes> SymbolTable<E> {
-    /// Makes `destination` the owner of all symbols of `source`. Both are live in the table, and the source is merged. The caller
-    /// then calls [`move_piece`](Self::move_piece) until it returns true.
+    /// Makes `destination` the owner of all symbols of `source`. Both have a record, and the state of `source` is Merged already.
+    /// The caller then calls [`move_piece`](Self::move_piece) until it returns true.
     pub(crate) fn begin_transfer(&mut self, source: TrackerId, destination: TrackerId) {
         self.lost_groups.transfer(source, destination);
         let moving_here = self.unfinished.0.iter_mut().filter(|entry| entry.owner == source);

@@ -72,7 +72,8 @@ impl<E: TableTypes> SymbolTable<E> {
         Some(self.remove_from_list(owner.owned(), usize::MAX))
     }
 
-    /// Removes the first `limit` symbols of a tracker's list, a multiple of [`REMOVE_BATCH`].
+    /// Removes the first `limit` symbols of a tracker's list, or all if it has fewer. `limit` is a multiple of [`REMOVE_BATCH`], or
+    /// `usize::MAX`.
     #[inline]
     pub(super) fn remove_from_list(&mut self, owned: &OwnedSymbols, limit: usize) -> RemovedItems<E> {
         let count = owned.count();

@@ -1,15 +1,16 @@
 //! [`Unfinished`]: the trackers whose lists of symbols are moved or removed in pieces.
 //!
 //! A transfer and a removal change each symbol of a tracker. With many symbols they do so in pieces ([`SYMBOL_PIECE`],
-//! `pieces.rs`), and other threads get the dylib's lock in between. An entry here makes the step look whole to them from its first piece on:
+//! `pieces.rs`), and other threads get the dylib's lock in between. An entry here makes the step look whole to them from its
+//! first piece on:
 //!
 //! | entry | symbols of the tracker's list | the list ends with |
 //! |---|---|---|
 //! | transfer | are of the destination ([`SymbolTable::owner`]) | the removal of the tracker's record |
 //! | removal | are *hidden*: no search by name or id finds them, and their names may be defined again | the removal of the entry |
 //!
-//! The table is empty unless such a step is under way, so each search asks one word. A transfer costs a constant for others,
-//! whatever the number of symbols. So does a removal.
+//! There is no entry unless such a step is under way, so a search usually reads one word. A step has one entry, whatever the
+//! number of its symbols.
 //!
 //! If a destination is transferred itself, its entries follow at once: an owner is found in one step. If a destination is removed,
 //! the symbols that are still in the lists of its sources are removed with it, and the thread of the transfer finds nothing
