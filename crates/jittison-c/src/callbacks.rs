@@ -13,14 +13,14 @@ use crate::session::{Context, Handle};
 pub(crate) type Dropped = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// The context of callbacks. Tells its owner when nothing uses it any more.
-pub(crate) struct Owned {
+pub(crate) struct OwnedContext {
     context: Context,
     dropped: Option<Dropped>,
 }
 
-impl Owned {
-    pub(crate) fn new(context: *mut c_void, dropped: Option<Dropped>) -> Owned {
-        Owned { context: Context(context), dropped }
+impl OwnedContext {
+    pub(crate) fn new(context: *mut c_void, dropped: Option<Dropped>) -> OwnedContext {
+        OwnedContext { context: Context(context), dropped }
     }
 
     pub(crate) fn get(&self) -> *mut c_void {
@@ -28,7 +28,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedContext {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped {
             // SAFETY: C5 - the caller promises both until this call, which is the last one.

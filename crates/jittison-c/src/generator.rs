@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jittison::session::{DefinitionGenerator, SymbolRequest};
 use jittison::{Error, JitDylib};
 
-use crate::callbacks::{BorrowedDylib, Dropped, Owned, outcome};
+use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
@@ -37,7 +37,7 @@ struct Callbacks {
 
 struct Generator {
     callbacks: Callbacks,
-    context: Owned,
+    context: OwnedContext,
 }
 
 impl DefinitionGenerator for Generator {
@@ -71,7 +71,7 @@ unsafe extern "C" fn jittison_generator_create(
             return Err(Failure::argument("a generator needs the callback `generate`"));
         }
         let dylib = DYLIBS.get(dylib.bits)?;
-        let context = Owned::new(context, callbacks.dropped);
+        let context = OwnedContext::new(context, callbacks.dropped);
         let generator: Arc<dyn DefinitionGenerator> = Arc::new(Generator { callbacks, context });
         dylib.add_generator(generator.clone());
         // SAFETY: C1 - the caller promises it.

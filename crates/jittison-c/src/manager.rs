@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jittison::{Error, Jit, JitDylib, ResourceKey, ResourceManager};
 use parking_lot::Mutex;
 
-use crate::callbacks::{Dropped, Owned, outcome};
+use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::entry::{check_out, put, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
@@ -40,7 +40,7 @@ struct Callbacks {
 /// Calls the callbacks.
 struct Manager {
     callbacks: Callbacks,
-    context: Owned,
+    context: OwnedContext,
     /// The numbers of keys that hold something. A manager's own lock: held under locks of the session, and over no call.
     keys: Mutex<HashMap<ResourceKey, u64>>,
 }
@@ -90,7 +90,7 @@ unsafe extern "C" fn jittison_manager_create(
             return Err(Failure::argument("a manager needs the callbacks `remove` and `transfer`"));
         }
         let jit = SESSIONS.get(session.bits)?;
-        let context = Owned::new(context, callbacks.dropped);
+        let context = OwnedContext::new(context, callbacks.dropped);
         let manager = Arc::new(Manager { callbacks, context, keys: Mutex::default() });
         jit.session().register_manager(manager.clone());
         // SAFETY: C1 - the caller promises it.

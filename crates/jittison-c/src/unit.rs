@@ -9,7 +9,7 @@ use jittison::session::{
 use jittison::{Error, JitDylib};
 use parking_lot::Mutex;
 
-use crate::callbacks::{Dropped, Owned, outcome};
+use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, run};
 use crate::error::{ErrorObject, Failure};
@@ -60,7 +60,7 @@ struct Unit {
     name: String,
     symbols: Vec<(Name, SymbolFlags)>,
     callbacks: Callbacks,
-    context: Owned,
+    context: OwnedContext,
 }
 
 impl MaterializationUnit for Unit {
@@ -113,7 +113,7 @@ unsafe extern "C" fn jittison_unit_define(
             Ok((Name::new(name), read_flags(symbol.flags)?))
         };
         let symbols = symbols.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-        let context = Owned::new(context, callbacks.dropped);
+        let context = OwnedContext::new(context, callbacks.dropped);
         Ok(tracker.define(Unit { name, symbols, callbacks, context })?)
     })
 }
