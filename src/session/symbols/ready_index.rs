@@ -1,11 +1,12 @@
 //! [`ReadyIndex`]: the symbols of one dylib that are looked up often, for readers that do not lock the dylib.
 //!
-//! The index has copies of a few entries of the symbol table. An entry is added and removed under the dylib's lock, and removed
-//! before its symbol is. So a hit answers a lookup. A miss says nothing: the lookup must search the table.
+//! The index has copies of a few entries of the symbol table. An entry is added and removed under the dylib's lock. So a hit
+//! answers a lookup; one of a symbol whose removal is under way answers as before the removal. A miss says nothing: the lookup
+//! must search the table.
 //!
 //! | entry | added | removed |
 //! |---|---|---|
-//! | a ready symbol | at its second lookup | with the symbol |
+//! | a ready symbol | at its second lookup | with the symbol, or when a search finds it hidden (`symbol_table/unfinished.rs`) |
 //! | an *absent* name, which the dylib does not define | at its second failed search | when the name is defined, when the dylib gets a generator, when the dylib is closed |
 //!
 //! Absent names serve lookups that search several dylibs: they skip this dylib without locking it. Code that is linked,
