@@ -403,7 +403,7 @@ impl JITModule {
         tracker.remove().map_err(backend)
     }
 
-    /// Removes all code and data of the module. Safe, other than in cranelift-jit: what handles and running guards need stays
+    /// Removes all code and data of the module. Safe, unlike in cranelift-jit: what handles and running guards need stays
     /// until they end. A raw address must not be called afterwards.
     pub fn free_memory(mut self) {
         self.is_removed_on_drop = true;

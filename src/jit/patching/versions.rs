@@ -416,7 +416,7 @@ impl Versions {
     fn lock(&self) -> Result<ReentrantGuard<'_>> {
         let guard = self.commit_lock.lock();
         if guard.is_nested() {
-            // An observer that was called for a redirect has called back.
+            // An observer of a redirect, or code that runs in a removal, has called back.
             return Err(Error::other(
                 "this thread is already committing or rolling back a version of these functions; do not patch them in an observer",
             ));
@@ -455,7 +455,7 @@ impl Versions {
     }
 
     fn sweep_locked(&self, _guard: &ReentrantGuard<'_>) {
-        // They stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
+        // All stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
         let (variables, links_in_progress) = {
             let state = self.state.lock();
             (state.retired_variables.clone(), state.links_in_progress)
