@@ -2,8 +2,8 @@
 //! with a `LinkGraph`).
 //!
 //! [`ObjectLinkingLayer::add_graph`](crate::layer::ObjectLinkingLayer::add_graph) claims what a graph defines. A unit that
-//! makes its graph when a symbol is looked up has declared its symbols before. Here the graph meets that claim: each symbol of
-//! the responsibility is one of the graph, and what the graph defines beyond them is claimed now.
+//! makes its graph when a symbol is looked up has declared its symbols before. This file matches the graph with that claim: each
+//! symbol of the responsibility is one of the graph, and what the graph defines beyond them is claimed now.
 
 use rustc_hash::FxHashMap;
 

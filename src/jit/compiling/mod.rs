@@ -9,11 +9,11 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `compiler.rs` | [`FunctionCompiler`], what it is asked for, and what it returns |
+//! | `compiler.rs` | [`FunctionCompiler`], its request and its result |
 //! | `on_demand.rs` | [`CompileOnDemandLayer`] and its materialisation unit |
 //! | `call_counter.rs` | the stub that counts calls, and the entry that a used up count leads to |
 //! | `tier_state.rs` | the tier of a function, and which thread compiles the next |
-//! | `tiered.rs` | one function of a [`ReOptimizeLayer`]: its tier, and the way to the next |
+//! | `tiered.rs` | one function of a [`ReOptimizeLayer`]: its tier, and the compilation of the next |
 //! | `reoptimize.rs` | [`ReOptimizeLayer`] and [`ReOptimized`] |
 //!
 //! A file imports files above it in this table.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Both names belong to the tracker that the function was added under, so one removal takes back stub, unit and code. The unit
-//! gives a part for each function, so each is compiled by itself. Threads that need one function at the same time wait for one
+//! has a part for each function, so each is compiled by itself. Threads that need one function at the same time wait for one
 //! compilation, because a unit is taken out of the table once. A removal during a compilation is a removal during a link.
 
 use std::fmt;

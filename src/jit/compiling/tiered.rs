@@ -1,4 +1,4 @@
-//! [`Tiered`]: one function of a [`ReOptimizeLayer`](crate::ReOptimizeLayer), its tier, and the way to the next.
+//! [`Tiered`]: one function of a [`ReOptimizeLayer`](crate::ReOptimizeLayer), its tier, and the compilation of the next.
 //!
 //! Each tier is a version of a [`Patchable`] that has this one function. So there is no protocol with callers here: commits,
 //! replaced versions and the end of the dylib are those of `patching/`.

@@ -247,13 +247,13 @@ struct Batch {
     unpublished: Vec<(RemovedDefinitions, Arc<TrackerCore>)>,
     /// Trackers that were not retired, because they were transferred away before.
     merged: Vec<Arc<TrackerCore>>,
-    /// How many of `unpublished` are known to have no hidden symbols.
-    whole: usize,
+    /// How many of `unpublished`, from the first on, have no hidden symbols left.
+    without_rest: usize,
 }
 
 impl Batch {
     fn new(verb: &'static str) -> Batch {
-        Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new(), whole: 0 }
+        Batch { verb, retired: SmallVec::new(), unpublished: Vec::new(), merged: Vec::new(), without_rest: 0 }
     }
 
     /// Retires those of the trackers that are live, under the lock of their dylib. Other threads get the lock after each [`PIECE`] of
@@ -299,10 +299,10 @@ impl Batch {
 
     /// Removes the symbols that are still hidden.
     fn remove_rest(&mut self) {
-        for (unpublished, core) in &mut self.unpublished[self.whole..] {
+        for (unpublished, core) in &mut self.unpublished[self.without_rest..] {
             unpublished.remove_rest(core, self.verb);
         }
-        self.whole = self.unpublished.len();
+        self.without_rest = self.unpublished.len();
     }
 
     /// Fails the queries that wait for the removed symbols, and reclaims what nothing holds. Returns the errors of

@@ -33,7 +33,7 @@ pub(super) struct Unfinished(pub(super) Vec<Entry>);
 
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
-    /// The tracker whose list is worked at.
+    /// The tracker whose list is moved or removed.
     pub(super) tracker: TrackerId,
     /// The live tracker that owns the symbols, or the removed one that owned them.
     pub(super) owner: TrackerId,
