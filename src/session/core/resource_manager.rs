@@ -80,8 +80,10 @@ pub trait ResourceManager: Send + Sync {
     /// The resources under `source` now belong to `destination` (ORC: `handleTransferResources`).
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Only move
-    /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session, and drop no
-    /// [`Pin`](crate::session::Pin): the drop of a last pin reclaims under these locks, which would deadlock.
+    /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session. Drop no
+    /// [`Pin`](crate::session::Pin), no [`Guard`](crate::session::Guard), no
+    /// [`ResourceTracker`](crate::session::ResourceTracker), and nothing that holds one: the last drop reclaims or
+    /// transfers, which would deadlock under these locks.
     ///
     /// # Panics
     /// A panic does not undo the transfer; the session and the other managers complete it. The panic is an error of
