@@ -88,6 +88,8 @@ pub(crate) enum Role {
         kind: InitializerKind,
         stage: InitializerStage,
         priority: u32,
+        /// See [`Initializer::rank`](crate::link::Initializer::rank).
+        rank: u8,
         /// Whether the functions are called from the end of the list to its beginning.
         backward: bool,
     },

@@ -615,10 +615,11 @@ impl Link {
                     kind,
                     stage: InitializerStage::Fragments,
                     priority: Initializer::DEFAULT_PRIORITY,
+                    rank: 0,
                     position: initializers.len() as u32,
                     address: self.graph.block_address(id, &self.addresses),
                 }),
-                Role::Initializers { kind, stage, priority, backward } => {
+                Role::Initializers { kind, stage, priority, rank, backward } => {
                     let words = bytes_of(block, memory).chunks_exact(8);
                     let mut functions: Vec<u64> =
                         words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
@@ -631,6 +632,7 @@ impl Link {
                             kind,
                             stage,
                             priority,
+                            rank,
                             position: initializers.len() as u32,
                             address: ExecutorAddr::new(address),
                         });

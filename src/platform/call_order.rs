@@ -2,7 +2,7 @@
 //!
 //! | | order |
 //! |---|---|
-//! | initialisers of one batch | stage, priority, object, position |
+//! | initialisers of one batch | stage, priority, rank, object, position |
 //! | finalisers | the reverse, the newest batch first; but those of the stage of fragments by object within their batch |
 //!
 //! A native linker concatenates the `.fini` fragments of all objects to one function, in the order of the objects.
@@ -18,6 +18,7 @@ pub(super) struct CallOrder {
     pub(super) batch: u64,
     stage: InitializerStage,
     priority: u32,
+    rank: u8,
     /// Sequence number of the object in its dylib.
     sequence: u64,
     position: u32,
@@ -25,20 +26,20 @@ pub(super) struct CallOrder {
 
 impl CallOrder {
     pub(super) fn new(batch: u64, sequence: u64, function: &Initializer) -> CallOrder {
-        let Initializer { stage, priority, position, .. } = *function;
-        CallOrder { batch, stage, priority, sequence, position }
+        let Initializer { stage, priority, rank, position, .. } = *function;
+        CallOrder { batch, stage, priority, rank, sequence, position }
     }
 
     /// The sort key of an initialiser. The batch is not part of it: a deferred object may be of an earlier batch.
     pub(super) fn to_initialize(self) -> impl Ord {
-        (self.stage, self.priority, self.sequence, self.position)
+        (self.stage, self.priority, self.rank, self.sequence, self.position)
     }
 
     /// The sort key of a finaliser.
     pub(super) fn to_finalize(self) -> impl Ord {
         let is_forward = self.stage == InitializerStage::Fragments;
         let object = if is_forward { self.sequence } else { !self.sequence };
-        (Reverse((self.batch, self.stage, self.priority)), object, Reverse(self.position))
+        (Reverse((self.batch, self.stage, self.priority, self.rank)), object, Reverse(self.position))
     }
 
     /// Whether no exit handlers run between this finaliser and the next one. In a program or shared object, a finaliser
@@ -60,7 +61,7 @@ mod tests {
         use InitializerStage::*;
         let order = |batch, sequence, stage, priority, position| {
             let (kind, address) = (InitializerKind::Init, ExecutorAddr::NULL);
-            CallOrder::new(batch, sequence, &Initializer { kind, stage, priority, position, address })
+            CallOrder::new(batch, sequence, &Initializer { kind, stage, priority, rank: 0, position, address })
         };
         let plain = Initializer::DEFAULT_PRIORITY;
         let first = [

@@ -193,6 +193,31 @@ fn lists_without_a_number_come_after_all_lists_with_one_across_objects() {
     assert_eq!(take(), [13, 11, 12]);
 }
 
+// Seen red: the order of the objects decided.
+#[test]
+fn lists_of_one_priority_are_in_the_order_of_their_names_across_objects() {
+    let object = |number: i64, section: &str, opposite: &str| {
+        asm(&lists(&[(section, &[number]), (opposite, &[number + 10])]).replace("touch", &format!("touch{number}")))
+    };
+    let (Some(short), Some(long), Some(old), Some(other)) = (
+        object(1, ".init_array.200", ".fini_array.200"),
+        object(2, ".init_array.00200", ".fini_array.00200"),
+        object(3, ".ctors.65335", ".dtors.65335"),
+        object(4, ".init_array.200", ".fini_array.200"),
+    ) else {
+        return;
+    };
+    let jit = recording_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    for (name, object) in [("short.o", &short), ("long.o", &long), ("old.o", &old), ("other.o", &other)] {
+        jit.add_object(&tracker, name, &object[..]).unwrap();
+    }
+    assert_eq!(initialize(&jit, jit.main_dylib()), 4);
+    assert_eq!(take(), [3, 2, 1, 4], "the order of GNU ld");
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [14, 11, 12, 13]);
+}
+
 #[test]
 fn objects_of_one_priority_are_initialised_in_the_order_added_and_finalised_in_reverse() {
     let (Some(a), Some(b)) = (c(&prioritised(100)), c(&prioritised(200))) else { return };

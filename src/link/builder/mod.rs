@@ -37,7 +37,7 @@ use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
 use crate::link::graph_description::{DescribedBlock, DescribedSymbol, GraphDescription};
-use crate::link::initializers::{InitializerKind, InitializerStage};
+use crate::link::initializers::{Initializer, InitializerKind, InitializerStage};
 use crate::link::pipeline::ReadLink;
 use crate::sync::Arc;
 use unwind::UnwindTable;
@@ -225,8 +225,8 @@ impl GraphBuilder {
         let content = vec![0; functions.len() * 8];
         let id = self.add_block(NewBlock::new(section, SegmentKind::ReadOnly, content).with_align(8));
         let graph = self.read.graph_mut();
-        let stage = InitializerStage::Lists;
-        graph.blocks[id.index()].role = Role::Initializers { kind, stage, priority, backward: false };
+        let (stage, rank) = (InitializerStage::Lists, Initializer::RANK_WITHOUT_ZEROS);
+        graph.blocks[id.index()].role = Role::Initializers { kind, stage, priority, rank, backward: false };
         graph.special.push(id);
         let edge = |(number, symbol): (usize, &SymbolIndex)| Edge {
             offset: number as u32 * 8,

@@ -29,7 +29,7 @@ use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
 use crate::link::init_fragments;
-use crate::link::initializers::{self, Direction};
+use crate::link::initializers::{self, InitializerList};
 use crate::link::prefix_filter::PrefixFilter;
 use crate::sync::Arc;
 
@@ -671,8 +671,8 @@ fn role_of(from_name: &[u8]) -> Role {
         return Role::InitFragment;
     }
     match initializers::classify(only_name(from_name)) {
-        Some((kind, stage, priority, direction)) => {
-            Role::Initializers { kind, stage, priority, backward: direction == Direction::Backward }
+        Some(InitializerList { kind, stage, priority, rank, backward }) => {
+            Role::Initializers { kind, stage, priority, rank, backward }
         }
         None => Role::Plain,
     }
