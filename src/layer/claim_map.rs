@@ -1,6 +1,7 @@
 //! [`ClaimMap`]: which symbol of an object's graph defines each symbol that the object claims.
 
 use crate::base::{ExecutorAddr, Name, RecycledVec, impl_recycle};
+use crate::layer::hidden_names::HiddenDeclarations;
 use crate::layer::section_table::Registration;
 use crate::layer::symbol_set::SymbolSet;
 use crate::link::{PlacedLink, Promise, SymbolIndex};
@@ -17,6 +18,8 @@ pub(super) struct ClaimMap {
     pub(super) sequence: u64,
     /// In a box, because few objects have sections whose bounds may be requested.
     pub(super) sections: Option<Box<SectionClaim>>,
+    /// The hidden weak names of an object.
+    pub(super) hidden: Option<Box<HiddenDeclarations>>,
 }
 
 /// The claim of an object with sections whose bounds may be requested.

@@ -51,7 +51,7 @@ fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph)
     }
     let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, responsibility.symbols().len());
-    Ok(ClaimMap { numbers, count, is_complete, sequence, sections })
+    Ok(ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None })
 }
 
 /// Checks that the graph has the symbols of the responsibility, and no COMDAT group: a group is chosen when its names enter the

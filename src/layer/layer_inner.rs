@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::host::Executor;
+use crate::layer::hidden_names::{HiddenDeclarations, HiddenNames};
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
@@ -10,7 +11,7 @@ use crate::layer::section_table::Registration;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::WrappedNames;
 use crate::memory::{Finalized, MemoryManager};
-use crate::session::{JitDylib, ResourceKey, ResourceManager};
+use crate::session::{JitDylib, ResourceKey, ResourceManager, ResourceTracker};
 use crate::sync::Arc;
 
 /// The state of a layer. Units that are not linked yet and links that wait for a lookup own it, too.
@@ -21,9 +22,24 @@ pub(super) struct LayerInner {
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,
     pub(super) section_bounds: SectionBounds,
+    pub(super) hidden_names: HiddenNames,
     pub(super) sessions: RegisteredSessions,
     /// `None` if no symbol is wrapped.
     pub(super) wrapped: Option<WrappedNames>,
+}
+
+impl LayerInner {
+    /// Registers the weak names that an object declares hidden, internal or protected.
+    pub(super) fn declare_hidden(
+        &self,
+        tracker: &ResourceTracker,
+        mut names: Vec<Box<str>>,
+    ) -> Option<Box<HiddenDeclarations>> {
+        if let Some(wrapped) = &self.wrapped {
+            names.iter_mut().for_each(|name| *name = wrapped.of_reference(name).into());
+        }
+        self.hidden_names.declare(tracker, names)
+    }
 }
 
 /// The layer as the session sees it. Implemented for this private type, because anyone can call the methods of a public
@@ -63,6 +79,8 @@ pub(super) struct ModuleExtras {
     pub(super) _thread_locals: Option<Box<ThreadLocals>>,
     /// The registration of sections whose bounds may be requested.
     pub(super) _sections: Option<Box<Registration>>,
+    /// The registration of hidden weak names.
+    pub(super) _hidden: Option<Box<HiddenDeclarations>>,
 }
 
 impl HasMemory for ModuleMemory {

@@ -18,6 +18,7 @@
 //! | `claim_map.rs`, `added_definitions.rs` | which symbol of the graph defines each claimed symbol; claims of what plugins added |
 //! | `external_lookup.rs`, `found_externals.rs` | the lookup of what the object refers to; what the link reads of the results |
 //! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
+//! | `hidden_names.rs` | weak names that some object of a dylib declares hidden, which are hidden for all |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
@@ -36,6 +37,7 @@ mod emitted_graph;
 mod external_lookup;
 mod found_externals;
 mod group_members;
+mod hidden_names;
 mod hooks;
 mod layer_inner;
 mod link_report;

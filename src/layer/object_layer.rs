@@ -14,6 +14,7 @@ use crate::base::ShardedArc;
 use crate::error::Result;
 use crate::host::{Executor, InProcess};
 use crate::layer::emitted_graph;
+use crate::layer::hidden_names::HiddenNames;
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::memory_ledger::MemoryLedger;
 use crate::layer::object_link::{Object, link_graph_now, link_now};
@@ -82,6 +83,7 @@ impl ObjectLinkingLayer {
             plugins: Plugins::new(),
             ledger: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),
+            hidden_names: HiddenNames::new(),
             sessions: RegisteredSessions::new(),
             wrapped: WrappedNames::new(wrapped),
         };

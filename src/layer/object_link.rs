@@ -22,6 +22,7 @@ use crate::layer::claim_map::{ClaimMap, ObjectSymbol, SectionClaim, SymbolNumber
 use crate::layer::external_lookup::{self, WantedExternal, WantedExternals};
 use crate::layer::found_externals::found_externals;
 use crate::layer::group_members::GroupMembers;
+use crate::layer::hidden_names::HiddenDeclarations;
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::link_report::LinkReport;
@@ -110,7 +111,7 @@ impl Object {
     ) -> Result<ObjectUnit> {
         let (sequence, mut members) = (tracker.next_object_serial(), GroupMembers::default());
         let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
-        let ScannedInterface { has_initializers, named_sections, outline } =
+        let ScannedInterface { has_initializers, named_sections, hidden_weak, outline } =
             ObjectInterface::visit(&name, &bytes, |symbol, following| {
                 if is_excluded(symbol.name.as_str()) {
                     is_complete = false;
@@ -137,9 +138,10 @@ impl Object {
             let registration = Some(layer.section_bounds.add(&added, named_sections)?);
             sections = Some(Box::new(SectionClaim { anchor, registration }));
         }
+        let hidden = layer.declare_hidden(tracker, hidden_weak);
         let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
+        let claims = ClaimMap { numbers, count, is_complete, sequence, sections, hidden };
         let object = Object { input: Input::Bytes { bytes, outline }, claims };
         Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
@@ -182,7 +184,7 @@ impl Object {
         };
         let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
-        let claims = ClaimMap { numbers, count, is_complete, sequence, sections };
+        let claims = ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None };
         let object = Object { input: Input::Graph(graph.read), claims };
         Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
@@ -299,7 +301,8 @@ fn link_read(
     }
     let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
-    let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections };
+    let hidden = layer.declare_hidden(tracker, read.graph().hidden_weak_externals());
+    let claims = ClaimMap { numbers, count, is_complete: true, sequence, sections, hidden };
     let index_of = |claimed: &ClaimedSymbol| SymbolIndex(claimed.number.unwrap_or(u32::MAX));
     let members = members.into_pairs(symbols.iter().map(index_of));
     let mut responsibility = tracker.begin_materializing(name, symbols, &members)?;
@@ -363,6 +366,7 @@ impl ClaimMap {
         let anchor = self.sections.as_ref().map(|sections| &sections.anchor);
         let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
+                layer.hidden_names.merge_into(graph, responsibility.dylib_handle());
                 if graph.has_named_sections || !graph.requested_bounds.is_empty() {
                     let (memory, group) = (&*layer.memory, group_of(responsibility.dylib_handle()));
                     let object = LinkingObject { responsibility, anchor, memory, group };
@@ -384,7 +388,8 @@ impl ClaimMap {
             })?,
             true => responsibility.locate(|symbol| self.address_in_changed(&placed, symbol))?,
         }
-        Ok(PendingLink { sequence, placed, is_unpublished: true, thread_locals, section_link, hooks, report })
+        let (is_unpublished, hidden) = (true, self.hidden);
+        Ok(PendingLink { sequence, placed, is_unpublished, thread_locals, section_link, hidden, hooks, report })
     }
 }
 
@@ -405,6 +410,7 @@ struct PendingLink {
     is_unpublished: bool,
     thread_locals: Option<Box<ThreadLocals>>,
     section_link: Option<Box<SectionLink>>,
+    hidden: Option<Box<HiddenDeclarations>>,
     hooks: Hooks,
     /// `None` without observers.
     report: Option<Box<LinkReport>>,
@@ -500,7 +506,9 @@ impl PendingLink {
         responsibility: &MaterializationResponsibility,
         mut externals: RecycledVec<FoundExternal>,
     ) -> Result<LookedUpNames> {
-        let PendingLink { sequence, mut placed, mut thread_locals, section_link, mut hooks, mut report, .. } = self;
+        let PendingLink {
+            sequence, mut placed, mut thread_locals, section_link, hidden, mut hooks, mut report, ..
+        } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
@@ -518,8 +526,8 @@ impl PendingLink {
             Some(link) => (Some(link.registration), link.dependencies),
             None => (None, Vec::new()),
         };
-        let extras = (thread_locals.is_some() || sections.is_some())
-            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _sections: sections }));
+        let extras = (thread_locals.is_some() || sections.is_some() || hidden.is_some())
+            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _sections: sections, _hidden: hidden }));
         // If the tracker is defunct, the closure is dropped without a call, which frees the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);

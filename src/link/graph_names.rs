@@ -5,6 +5,7 @@ use crate::link::content::Text;
 use crate::link::definition::Definition;
 use crate::link::edge::{BlockId, SymbolIndex};
 use crate::link::graph::LinkGraph;
+use crate::link::graph_symbol::Binding;
 use crate::link::prefix_filter::PrefixFilter;
 
 impl LinkGraph {
@@ -73,6 +74,23 @@ impl LinkGraph {
         // `ObjectBuffer::deref` is a virtual call; it is made once, not per symbol.
         let object: &[u8] = &self.bytes;
         self.externals().map(|index| (index, self.name_bytes_in(object, index)))
+    }
+
+    /// The names of weak externals that are hidden, internal or protected.
+    pub(crate) fn hidden_weak_externals(&self) -> Vec<Box<str>> {
+        if !self.has_weak_externals {
+            return Vec::new();
+        }
+        let is_hidden_weak = |index: &SymbolIndex| {
+            let symbol = &self.symbols[index.index()];
+            symbol.is_hidden && symbol.binding == Binding::Weak
+        };
+        self.externals().filter(is_hidden_weak).map(|index| self.symbol_name(index).into()).collect()
+    }
+
+    /// Makes an external hidden: only the dylib of the object may define it.
+    pub(crate) fn hide_external(&mut self, symbol: SymbolIndex) {
+        self.symbols[symbol.index()].is_hidden = true;
     }
 
     /// As [`name_bytes`](Self::name_bytes), for several symbols.

@@ -82,3 +82,78 @@ fn a_hidden_name_is_found_only_in_dylibs_whose_hidden_symbols_are_seen() {
         }
     }
 }
+
+/// An object whose weak reference to `labs` has default visibility.
+fn default_user(attributes: &str) -> Option<Vec<u8>> {
+    let source = format!("extern long labs(long){attributes}; long other(void) {{ return labs ? labs(-3) : 100; }}");
+    gcc(&["-O2", "-fPIC", "-fno-builtin"], &source)
+}
+
+/// Adds both objects before the first is linked.
+fn together(first: &[u8], second: &[u8]) -> (Jit, [ResourceTracker; 2]) {
+    let jit = new_jit();
+    let trackers = [("first.o", first), ("second.o", second)].map(|(name, object)| {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.add_object(&tracker, name, object).unwrap();
+        tracker
+    });
+    (jit, trackers)
+}
+
+// Seen red: the reference with default visibility had the address of the C library's function.
+#[test]
+fn a_weak_name_that_one_object_hides_is_null_in_all_objects_of_the_dylib() {
+    let Some(weak) = default_user(" __attribute__((weak))") else { return };
+    for visibility in VISIBILITIES {
+        let Some(hidden) = user(visibility, ", weak") else { return };
+        for (first, second) in [(&hidden, &weak), (&weak, &hidden)] {
+            let (jit, _trackers) = together(first, second);
+            assert_eq!(long(&jit, "other"), 100, "{visibility}");
+            assert_eq!(long(&jit, "test"), 1100, "{visibility}");
+        }
+    }
+}
+
+// Seen red: the reference was bound to the C library.
+#[test]
+fn a_strong_reference_to_a_name_that_another_object_hides_is_refused() {
+    let (Some(hidden), Some(strong)) = (user("hidden", ", weak"), default_user("")) else { return };
+    let (jit, _trackers) = together(&strong, &hidden);
+    let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "other").unwrap_err();
+    assert_says(&error, &["first.o", "`labs`", "hidden"]);
+}
+
+#[test]
+fn a_hidden_name_of_another_dylib_or_a_removed_object_hides_nothing() {
+    let (Some(hidden), Some(weak)) = (user("hidden", ", weak"), default_user(" __attribute__((weak))")) else { return };
+    let jit = new_jit();
+    let other = jit.create_dylib("other").unwrap();
+    let [removed, linked] = [0, 1].map(|_| jit.main_dylib().create_tracker().unwrap());
+    jit.add_object(&other.create_tracker().unwrap(), "elsewhere.o", &hidden[..]).unwrap();
+    jit.add_object(&removed, "removed.o", &hidden[..]).unwrap();
+    let _ = removed.remove().unwrap();
+    jit.link_object(&linked, "linked.o", &hidden[..]).unwrap();
+    let _ = linked.remove().unwrap();
+    let (tracker, refused) = (jit.main_dylib().create_tracker().unwrap(), jit.main_dylib().create_tracker().unwrap());
+    jit.add_object(&tracker, "weak.o", &weak[..]).unwrap();
+    let Some(twice) = gcc(
+        &["-O2", "-fPIC", "-fno-builtin"],
+        "extern long labs(long) __attribute__((weak, visibility(\"hidden\"))); long other(void) { return (long)labs; }",
+    ) else {
+        return;
+    };
+    jit.add_object(&refused, "refused.o", &twice[..]).unwrap_err();
+    assert_eq!(long(&jit, "other"), 3);
+}
+
+#[test]
+fn a_name_that_an_object_linked_at_once_hides_is_hidden_for_later_objects() {
+    let (Some(hidden), Some(weak)) = (user("internal", ", weak"), default_user(" __attribute__((weak))")) else {
+        return;
+    };
+    let jit = new_jit();
+    let trackers = [0, 1].map(|_| jit.main_dylib().create_tracker().unwrap());
+    jit.link_object(&trackers[0], "hidden.o", &hidden[..]).unwrap();
+    jit.link_object(&trackers[1], "weak.o", &weak[..]).unwrap();
+    assert_eq!(long(&jit, "other"), 100);
+}

@@ -94,22 +94,23 @@ impl ObjectInterface {
         let object = ElfObject::open(name, bytes)?;
         let (has_initializers, named_sections) = scan_sections(&object)?;
         let has_groups = object.sections.iter().any(|section| section.sh_type(LE).0 == sht::GROUP);
-        visit_definitions(&object, has_groups, &mut visit)?;
-        Ok(ScannedInterface { has_initializers, named_sections, outline: Outline::of(&object) })
+        let has_hidden_weak = visit_definitions(&object, has_groups, &mut visit)?;
+        let hidden_weak = if has_hidden_weak { hidden_weak_names(&object)? } else { Vec::new() };
+        Ok(ScannedInterface { has_initializers, named_sections, hidden_weak, outline: Outline::of(&object) })
     }
 }
 
 /// Passes every global definition to `visit`, with the number of definitions from it to the last. `has_groups` says
-/// whether the object has section groups.
+/// whether the object has section groups. Returns whether it has weak references to hidden, internal or protected symbols.
 #[inline(always)] // so that `visit` is inlined into the loop, which is its only call
 pub(super) fn visit_definitions(
     object: &ElfObject<'_>,
     has_groups: bool,
     visit: &mut impl FnMut(InterfaceSymbol, usize),
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let others: Vec<OtherSymbol>;
     let (mut defined, mut grouped) = (SmallVec::new(), Vec::new());
-    let has_default_versions = definitions(object, &mut defined, &mut grouped)?;
+    let Rare { has_default_versions, has_hidden_weak } = definitions(object, &mut defined, &mut grouped)?;
     let groups = if has_groups { Some(Groups::read(object, grouped)?) } else { None };
     let own_count = defined.len();
     let unnamed = groups.as_ref().map_or(&[][..], |groups| &groups.unnamed);
@@ -128,7 +129,16 @@ pub(super) fn visit_definitions(
         let symbol = interface_symbol(text.next_name(name), *index, symbol);
         visit(InterfaceSymbol { is_comdat, leader, has_address, ..symbol }, count - number);
     }
-    Ok(())
+    Ok(has_hidden_weak)
+}
+
+/// What few objects have.
+#[derive(Default)]
+struct Rare {
+    /// Definitions of a default version (`name@@VERSION`).
+    has_default_versions: bool,
+    /// Weak references to hidden, internal or protected symbols.
+    has_hidden_weak: bool,
 }
 
 /// A symbol that the object's symbol table does not have.
@@ -163,6 +173,8 @@ pub(crate) struct ScannedInterface {
     /// The loaded, non-empty sections that `__start_` and `__stop_` symbols can name, because their names are C
     /// identifiers. Sorted by name.
     pub(crate) named_sections: Vec<NamedSection>,
+    /// The names of weak references to hidden, internal or protected symbols.
+    pub(crate) hidden_weak: Vec<Box<str>>,
     /// For the link, which opens the object again.
     pub(crate) outline: Option<Outline>,
 }
@@ -224,13 +236,13 @@ impl SharedText {
 }
 
 /// Collects the global definitions in `defined`, and those of them that are in section groups in `grouped`. An
-/// out-parameter, because the vector is too large to move. Returns whether some definition is of a default version.
+/// out-parameter, because the vector is too large to move.
 fn definitions<'a: 'names, 'names>(
     object: &ElfObject<'a>,
     defined: &mut SmallVec<[Defined<'names>; 16]>,
     grouped: &mut Vec<SymbolIndex>,
-) -> Result<bool, Error> {
-    let mut has_default_versions = false;
+) -> Result<Rare, Error> {
+    let mut rare = Rare::default();
     let symbols = object.symbols.all;
     // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
@@ -240,13 +252,14 @@ fn definitions<'a: 'names, 'names>(
     let mut plain_section = shn::UNDEF;
     for (number, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
+            rare.has_hidden_weak |= is_hidden_weak(symbol);
             continue;
         }
         let name = match plain_names.get(symbol.st_name(LE) as usize..).and_then(until_nul) {
             Some(name) => name,
             None => object.symbol_name(symbol)?.as_bytes(),
         };
-        let name = if may_have_versions { without_default_version(name, &mut has_default_versions) } else { name };
+        let name = if may_have_versions { without_default_version(name, &mut rare.has_default_versions) } else { name };
         if name.is_empty() {
             return Err(object.malformed("a global symbol without a name"));
         }
@@ -274,7 +287,19 @@ fn definitions<'a: 'names, 'names>(
         }
         defined.push((name, index, symbol));
     }
-    Ok(has_default_versions)
+    Ok(rare)
+}
+
+/// Whether a symbol is weak and hidden, internal or protected.
+#[inline]
+fn is_hidden_weak(symbol: &ElfSymbol) -> bool {
+    symbol.st_bind().0 == st::BIND_WEAK && symbol.st_visibility().0 != st::VISIBILITY_DEFAULT
+}
+
+#[cold]
+fn hidden_weak_names(object: &ElfObject<'_>) -> Result<Vec<Box<str>>, Error> {
+    let is_meant = |symbol: &&ElfSymbol| symbol.st_shndx(LE).0 == shn::UNDEF && is_hidden_weak(symbol);
+    object.symbols.all.iter().filter(is_meant).map(|symbol| Ok(object.symbol_name(symbol)?.into())).collect()
 }
 
 /// The section of a definition, as far as the interface depends on it.
