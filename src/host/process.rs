@@ -19,7 +19,8 @@ use crate::os::{self, SymbolKind};
 /// also after this value is dropped.
 pub struct LoadedLibrary {
     name: String,
-    _library: os::Library,
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))] // it is kept open
+    library: os::Library,
 }
 
 impl LoadedLibrary {
@@ -32,7 +33,13 @@ impl LoadedLibrary {
         let c_name = CString::new(name).map_err(|error| fail(error.to_string()))?;
         let library = os::Library::open(&c_name, true).map_err(fail)?;
         prefer_static_offset(&library);
-        Ok(LoadedLibrary { name: name.to_string(), _library: library })
+        Ok(LoadedLibrary { name: name.to_string(), library })
+    }
+
+    /// Whether the library exports a symbol of this name. Libraries that it needs do not count.
+    #[cfg(feature = "unstable")]
+    pub fn exports(&self, name: &str) -> bool {
+        self.library.exports(name.split('@').next().unwrap_or(name))
     }
 }
 

@@ -25,8 +25,7 @@ pub(crate) enum SymbolKind {
 /// function (ifunc) or of a thread-local variable. So if no symbol is at the address, the first of these by that name
 /// counts. Without any, the kind is data.
 pub(crate) fn symbol_kind(name: &str, address: u64) -> SymbolKind {
-    let hash = gnu_hash(name.as_bytes());
-    let mut search = SymbolSearch { name: name.as_bytes(), hash, address, at_address: None, without_address: None };
+    let mut search = SymbolSearch::new(name, address);
     // SAFETY: O2 - `search` outlives the call, and nothing else uses it meanwhile; the loader passes it to `visit` and keeps
     // neither pointer.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
@@ -44,6 +43,20 @@ pub(super) unsafe fn exported_thread_local(base: u64, dynamic: *const c_void) ->
     unsafe { DynamicTables::at(base, dynamic.cast()) }?.exported_thread_local()
 }
 
+/// Whether a library itself exports a symbol of this name. `dynamic` and `base` as for [`exported_thread_local`].
+///
+/// # Safety
+/// As for [`exported_thread_local`].
+#[cfg(feature = "unstable")]
+pub(super) unsafe fn exports(base: u64, dynamic: *const c_void, name: &str) -> bool {
+    let mut search = SymbolSearch::new(name, NO_ADDRESS);
+    // SAFETY: O5 - the caller holds the library, and the tables are dropped before this function returns.
+    if let Some(tables) = unsafe { DynamicTables::at(base, dynamic.cast()) } {
+        tables.find(&mut search);
+    }
+    search.is_found
+}
+
 struct SymbolSearch<'a> {
     name: &'a [u8],
     hash: u32,
@@ -51,12 +64,21 @@ struct SymbolSearch<'a> {
     at_address: Option<SymbolKind>,
     /// The kind in the first library that has the name for a symbol without an address of its own.
     without_address: Option<SymbolKind>,
+    /// Whether a library has the name.
+    is_found: bool,
 }
 
-impl SymbolSearch<'_> {
+impl<'a> SymbolSearch<'a> {
+    fn new(name: &'a str, address: u64) -> SymbolSearch<'a> {
+        let name = name.as_bytes();
+        let (at_address, without_address, is_found) = (None, None, false);
+        SymbolSearch { name, hash: gnu_hash(name), address, at_address, without_address, is_found }
+    }
+
     fn record(&mut self, base: u64, symbol: &libc::Elf64_Sym) {
         const STT_GNU_IFUNC: u8 = 10;
         let kind = kind(symbol);
+        self.is_found = true;
         if kind == SymbolKind::ThreadLocal || symbol.st_info & 15 == STT_GNU_IFUNC {
             self.without_address.get_or_insert(kind);
         } else if base.wrapping_add(symbol.st_value) == self.address {
@@ -210,6 +232,10 @@ fn kind(symbol: &libc::Elf64_Sym) -> SymbolKind {
         _ => SymbolKind::Data,
     }
 }
+
+/// The address of a search in which only the name counts.
+#[cfg(feature = "unstable")]
+const NO_ADDRESS: u64 = 0;
 
 fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()))

@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 
 use crate::os::address_space::program_range;
 use crate::os::dynamic_symbols::exported_thread_local;
+#[cfg(feature = "unstable")]
+use crate::os::dynamic_symbols::exports;
 use crate::sync::{StaticCell, StaticMutex};
 
 unsafe extern "C" {
@@ -50,6 +52,13 @@ impl Library {
         let map = self.link_map().ok()?;
         // SAFETY: O5 - both values come from the loader's record of this library, which `self` keeps loaded.
         unsafe { exported_thread_local(map.load_bias, map.dynamic) }
+    }
+
+    /// Whether the library itself exports a symbol of this name.
+    #[cfg(feature = "unstable")]
+    pub(crate) fn exports(&self, name: &str) -> bool {
+        // SAFETY: O5 - both values come from the loader's record of this library, which `self` keeps loaded.
+        self.link_map().is_ok_and(|map| unsafe { exports(map.load_bias, map.dynamic, name) })
     }
 
     /// The address of the first byte of the library: the start of its first segment.

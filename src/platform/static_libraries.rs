@@ -74,6 +74,8 @@ struct LibrariesState {
     sweep_at: usize,
     /// Whether members that are gone are added again.
     adds_again: bool,
+    /// Names for which no member is added.
+    excluded: FxHashSet<Box<str>>,
     /// Short names that are in use, so that each member has a different name in errors.
     names: FxHashMap<String, MemberId>,
 }
@@ -87,6 +89,7 @@ impl StaticLibraries {
             added: FxHashMap::default(),
             sweep_at: 1024,
             adds_again: true,
+            excluded: FxHashSet::default(),
             names: FxHashMap::default(),
         };
         Arc::new(StaticLibraries { layer: layer.clone(), state: Mutex::new(state), adding: ReentrantLock::new() })
@@ -113,6 +116,16 @@ impl StaticLibraries {
     #[cfg(feature = "unstable")]
     pub fn set_adds_again(&self, adds_again: bool) {
         self.state.lock().adds_again = adds_again;
+    }
+
+    /// Names for which no member is added from now on.
+    #[cfg(feature = "unstable")]
+    pub fn exclude<'a>(&self, names: impl IntoIterator<Item = &'a String>) {
+        self.state.lock().excluded.extend(names.into_iter().map(|name| Box::from(name.as_str())));
+    }
+
+    fn is_excluded(&self, name: &str) -> bool {
+        self.state.lock().excluded.contains(name)
     }
 
     /// Records that the caller has added the member that defines `name` to `dylib`.
@@ -226,7 +239,7 @@ impl Addition<'_> {
     }
 
     fn is_needed(&self, listing: &Listing) -> bool {
-        let is_missing = |name: &str| self.dylib.symbol_flags(name).is_none();
+        let is_missing = |name: &str| self.dylib.symbol_flags(name).is_none() && !self.libraries.is_excluded(name);
         !self.added.contains(&listing.member())
             && self.archives.name(listing).is_some_and(is_missing)
             && !self.libraries.is_added(self.dylib, listing.member())

@@ -451,3 +451,98 @@ fn a_linker_script_stands_for_the_files_that_it_names() {
         run_fails(&directory, &link).stderr(contains(cause));
     }
 }
+
+/// The exit status of the program that `gcc` links from the same inputs.
+fn native(directory: &Path, inputs: &[&str]) -> i32 {
+    tool("gcc", directory).arg("-Wl,--no-as-needed").args(inputs).args(["-Wl,-rpath,.", "-o", "native"]).unwrap();
+    let status = Command::new(directory.join("native")).current_dir(directory).status();
+    status.expect("the native program runs").code().expect("it exits")
+}
+
+// Seen red: the member was added, so the program took its function instead of the C library's.
+#[test]
+fn a_name_that_an_archive_before_its_user_and_a_library_have_is_refused_and_taken_from_a_group() {
+    let directory = directory();
+    objects(
+        &directory,
+        &[],
+        &[
+            ("main", "int user(void); int main(void) { return user(); }"),
+            ("user", "int getpagesize(void); int user(void) { return getpagesize() == 4096 ? 7 : getpagesize(); }"),
+            ("size", "int getpagesize(void) { return 9; }"),
+        ],
+    );
+    archive(&directory, "rc", "libsize.a", &["size.o"]);
+    archive(&directory, "rc", "libuser.a", &["user.o"]);
+    assert_eq!(native(&directory, &["libsize.a", "main.o", "user.o"]), 7);
+    for inputs in [["libsize.a", "main.o", "user.o"], ["main.o", "libsize.a", "libuser.a"]] {
+        run_fails(&directory, &inputs).stderr(
+            contains("`getpagesize` is needed by files after the archive that defines it, libsize.a(size.o)")
+                .and(contains("a shared library has it")),
+        );
+    }
+    for behind in [["main.o", "user.o", "libsize.a"], ["main.o", "libuser.a", "libsize.a"]] {
+        assert_eq!(native(&directory, &behind), 9);
+        run(&directory, &behind).code(9);
+    }
+    let group = ["-Wl,--start-group", "libsize.a", "libuser.a", "-Wl,--end-group"];
+    assert_eq!(native(&directory, &[&["main.o"], &group[..]].concat()), 9);
+    run(&directory, &["main.o", "--start-group", "libsize.a", "libuser.a", "--end-group"]).code(9);
+    run(&directory, &["--start-group", "libsize.a", "--end-group", "main.o", "--start-group", "libuser.a"])
+        .code(125)
+        .stderr(contains("`getpagesize`"));
+}
+
+// Seen red: the member was added, and its definition counted.
+#[test]
+fn a_library_before_an_archive_keeps_out_the_members_for_its_names() {
+    let directory = directory();
+    objects(
+        &directory,
+        &[],
+        &[
+            ("main", "int first(void), second(void); int main(void) { return first() * 10 + second(); }"),
+            ("first", "int first(void) { return 1; }"),
+            ("second", "int second(void) { return 1; }"),
+        ],
+    );
+    archive(&directory, "rc", "libboth.a", &["first.o", "second.o"]);
+    fs::write(directory.join("two.c"), "int first(void) { return 2; }").expect("a source");
+    tool("gcc", &directory).args(["-shared", "-fPIC", "two.c", "-o", "libtwo.so"]).unwrap();
+    for (inputs, status) in [
+        (["main.o", "./libtwo.so", "libboth.a"], 21),
+        (["./libtwo.so", "main.o", "libboth.a"], 21),
+        (["main.o", "libboth.a", "./libtwo.so"], 11),
+    ] {
+        assert_eq!(native(&directory, &inputs), status);
+        let options: Vec<&str> = inputs
+            .iter()
+            .flat_map(|input| if input.ends_with(".so") { vec!["-l", *input] } else { vec![*input] })
+            .collect();
+        run(&directory, &options).code(status);
+    }
+}
+
+// Seen red: the common symbol stayed, and the member was not added.
+#[test]
+fn a_member_with_data_takes_the_place_of_a_common_symbol_and_one_with_a_weak_definition_does_not() {
+    let directory = directory();
+    let variables = |attributes: &str| format!("{attributes} int plain = 3; {attributes} __thread int local = 4;");
+    objects(
+        &directory,
+        &["-fcommon"],
+        &[
+            ("main", "int plain; extern __thread int local; int main(void) { return plain * 10 + local; }"),
+            ("strong", &variables("")),
+            ("weak", &variables("__attribute__((weak))")),
+        ],
+    );
+    fs::write(directory.join("common.s"), ".tls_common local,4,4\n.section .note.GNU-stack,\"\"").expect("a source");
+    tool("as", &directory).args(["common.s", "-o", "common.o"]).unwrap();
+    for (member, status) in [("strong", 34), ("weak", 0)] {
+        archive(&directory, "rc", &format!("lib{member}.a"), &[&format!("{member}.o")]);
+        let inputs = ["main.o", "common.o", &format!("lib{member}.a")];
+        assert_eq!(native(&directory, &inputs), status, "{member}");
+        run(&directory, &inputs).code(status);
+    }
+}

@@ -2,6 +2,7 @@
 
 use jittison::error::{ErrorKind, LinkFault};
 use jittison::session::Visibility;
+use jittison::{Jit, ResourceTracker};
 
 use crate::support::*;
 

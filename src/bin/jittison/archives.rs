@@ -2,15 +2,22 @@
 //! inputs before it require. So an object after an archive comes too late to keep a member out, and initialisers run in the
 //! order of the inputs.
 //!
+//! A shared library that is named before an archive keeps out the members for names that it exports, as with both linkers.
+//!
 //! What is missing at the end is searched in all archives (`link.rs`, `pull`), so an archive may also stand before the objects
-//! that need it, as with LLVM's linker. What is missing then is searched in the support library of the compiler, with which a
+//! that need it, as with LLVM's linker. If a shared library has such a name, too, the linkers differ, and nothing is run
+//! ([`check_order`]). What is missing then is searched in the support library of the compiler, with which a
 //! compiler links every program ([`support_library`]).
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use jittison::link::{Archive, ObjectInterface, required_names};
+use jittison::host::LoadedLibrary;
+use jittison::link::{Archive, InterfaceSymbol, ObjectInterface, required_names};
+use jittison::platform::StaticLibraries;
+use jittison::session::{RequiredState, SymbolFlags, SymbolRequest};
 use jittison::{Jit, JitDylib, ResourceTracker};
 
 use crate::output::message_of;
@@ -23,6 +30,10 @@ pub struct Requirements {
     known: HashSet<String>,
     /// Of each member that was added, the name for which it was.
     pub found: Vec<String>,
+    /// The shared libraries that were named so far.
+    pub libraries: Vec<Arc<LoadedLibrary>>,
+    /// Names of members that were not added, because a library before their archive has the name.
+    pub of_libraries: HashSet<String>,
     /// Names of members that are in use, so that each member has a different name in errors.
     member_names: HashSet<String>,
     /// A definition without a type under the name of the entry is a function: assemblers write such symbols.
@@ -51,6 +62,8 @@ impl Requirements {
 
     /// Adds the members of an archive that define missing names, and those that these members require. Like GNU ld, goes
     /// through the symbol table of the archive until that adds no member.
+    ///
+    /// A common symbol counts as missing if a member has a better definition, as with GNU ld.
     pub fn search(
         &mut self,
         jit: &Jit,
@@ -63,10 +76,12 @@ impl Requirements {
         while has_added {
             has_added = false;
             let visit = &mut |name: &str, offset: u64| {
-                let is_needed = problem.is_none()
-                    && self.known.contains(name)
-                    && !added.contains(&offset)
-                    && dylib.symbol_flags(name).is_none();
+                let is_needed = match dylib.symbol_flags(name) {
+                    _ if problem.is_some() || added.contains(&offset) => false,
+                    None => self.known.contains(name) && !self.is_of_library(name),
+                    Some(flags) if flags.contains(SymbolFlags::COMMON) => defines_data(archive, offset, name),
+                    Some(_) => false,
+                };
                 if is_needed {
                     has_added |= added.insert(offset);
                     problem = self.add_member(jit, tracker, archive, offset, entry).err();
@@ -76,6 +91,32 @@ impl Requirements {
             archive.each_name(visit).map_err(message_of)?;
         }
         problem.map_or(Ok(()), Err)
+    }
+
+    /// Whether a library that was named before has a name that is needed. Then no member of an archive defines it.
+    fn is_of_library(&mut self, name: &str) -> bool {
+        let is_of_library = self.libraries.iter().any(|library| library.exports(name));
+        if is_of_library {
+            self.of_libraries.insert(name.to_string());
+        }
+        is_of_library
+    }
+
+    /// Searches the archives of a group until that adds no member.
+    pub fn search_group(
+        &mut self,
+        jit: &Jit,
+        tracker: &ResourceTracker,
+        archives: &[Archive],
+        entry: &str,
+    ) -> Result<(), String> {
+        loop {
+            let count = self.found.len();
+            archives.iter().try_for_each(|archive| self.search(jit, tracker, archive, entry))?;
+            if self.found.len() == count {
+                return Ok(());
+            }
+        }
     }
 
     fn add_member(
@@ -105,6 +146,39 @@ impl Requirements {
         let mut symbols = interface.symbols.iter();
         self.has_untyped_entry |= symbols.any(|symbol| symbol.is_untyped && symbol.name.as_str() == entry);
     }
+}
+
+/// Whether a member has a global definition of the name that is neither a function nor a common symbol. GNU ld adds such a member
+/// in place of a common symbol. A member that cannot be read has none, and fails if it is needed for another name.
+fn defines_data(archive: &Archive, offset: u64, name: &str) -> bool {
+    let Ok(member) = archive.member(offset) else { return false };
+    let Ok(interface) = ObjectInterface::scan(&member.name(), &member.bytes) else { return false };
+    let is_meant = |symbol: &InterfaceSymbol| symbol.name.as_str() == name && !symbol.is_weak && !symbol.is_callable;
+    interface.symbols.iter().any(is_meant)
+}
+
+/// Checks that no member is needed only by files after its archive, for a name that a shared library has, too: GNU ld takes the
+/// library's, because it does not come back to the archive, and LLVM's linker takes the archive's.
+pub fn check_order(
+    jit: &Jit,
+    dylib: &JitDylib,
+    libraries: &StaticLibraries,
+    requirements: &Requirements,
+) -> Result<(), String> {
+    let archives = libraries.archives();
+    let mut listed = requirements.missing_in(dylib);
+    listed.retain(|name| archives.find(name).is_some() && !requirements.of_libraries.contains(*name));
+    let requests: Vec<_> = listed.iter().map(|name| SymbolRequest::weak(name)).collect();
+    let found = jit.process_dylib().lookup(&requests, RequiredState::Resolved).map_err(message_of)?;
+    let in_both = listed.iter().zip(&found).find(|(_, found)| !found.address.is_null());
+    let Some(listing) = in_both.and_then(|(name, _)| archives.find(name)) else { return Ok(()) };
+    let (name, member) = (archives.name(&listing).unwrap_or_default(), archives.member(listing.member()));
+    Err(format!(
+        "`{name}` is needed by files after the archive that defines it, {}, and a shared library has it, too; native linkers \
+         differ in which one they take; nothing was run; name the archive after these files, or all of them between \
+         --start-group and --end-group",
+        member.map_err(message_of)?.name()
+    ))
 }
 
 /// Whether a support library of a compiler may define the name.

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 
 /// Links object files in this process, without a linker and without an output file.
 ///
@@ -40,13 +40,22 @@ pub struct RunArgs {
     /// Object files, and archives (libx.a), of which the needed members are linked
     ///
     /// An archive is searched where it stands: its members define what the files before it need. What is missing at the end is
-    /// searched in all archives again, in their order. Archives are mapped: do not change them while this command runs.
+    /// searched in all archives again, in their order; if a shared library has it, too, nothing is run, because native linkers
+    /// differ. Archives are mapped: do not change them while this command runs.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
     /// An archive of which every member is linked; may be repeated
     #[arg(long, value_name = "ARCHIVE")]
     pub whole_archive: Vec<PathBuf>,
+
+    /// Search the archives from here to --end-group again and again, until that adds no member; may be repeated
+    #[arg(long, num_args = 0, action = ArgAction::Append, default_missing_value = "true")]
+    pub start_group: Vec<bool>,
+
+    /// See --start-group
+    #[arg(long, num_args = 0, action = ArgAction::Append, default_missing_value = "true")]
+    pub end_group: Vec<bool>,
 
     /// Put the following files and libraries into a dylib of this name; may be repeated
     ///

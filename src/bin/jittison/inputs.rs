@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use jittison::InputFile;
@@ -11,13 +12,18 @@ use crate::args::RunArgs;
 use crate::linker_script;
 use crate::process::open_library;
 
-/// One file to link.
+/// One file to link, or a mark between files.
 pub enum Input {
     Object(PathBuf),
     /// An archive of which the needed members are linked.
     Archive(PathBuf),
     /// An archive of which every member is linked.
     WholeArchive(PathBuf),
+    /// A shared library. It defines what the files around it need, and no archive after it does.
+    Library(Arc<LoadedLibrary>),
+    /// The archives between the marks are searched until that adds no member.
+    GroupStart,
+    GroupEnd,
 }
 
 /// The inputs of one dylib.
@@ -32,14 +38,12 @@ pub struct Inputs {
     pub groups: Vec<Group>,
     /// The index of the group that the next argument goes to.
     current: usize,
-    /// Shared libraries that were named. They stay loaded until the process ends.
-    pub libraries: Vec<LoadedLibrary>,
 }
 
 /// Sorts the arguments into groups, and opens the shared libraries.
 pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
     let main = Group { name: "main".to_string(), inputs: Vec::new() };
-    let mut inputs = Inputs { groups: vec![main], current: 0, libraries: Vec::new() };
+    let mut inputs = Inputs { groups: vec![main], current: 0 };
     for argument in ordered_arguments(args, matches) {
         match argument {
             Argument::Dylib(name) => inputs.select_group(name),
@@ -47,6 +51,8 @@ pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
             Argument::File(path) => inputs.add(Input::Object(path.to_path_buf())),
             Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
             Argument::Library(name) => inputs.add_library(&name, &args.library_paths, 0)?,
+            Argument::GroupStart => inputs.add(Input::GroupStart),
+            Argument::GroupEnd => inputs.add(Input::GroupEnd),
         }
     }
     Ok(inputs)
@@ -61,8 +67,9 @@ impl Group {
 impl Inputs {
     /// The size of all files in bytes, including archives of which only some members are linked.
     pub fn size_bytes(&self) -> u64 {
-        let paths = self.groups.iter().flat_map(|group| &group.inputs).map(|input| match input {
-            Input::Object(path) | Input::Archive(path) | Input::WholeArchive(path) => path,
+        let paths = self.groups.iter().flat_map(|group| &group.inputs).filter_map(|input| match input {
+            Input::Object(path) | Input::Archive(path) | Input::WholeArchive(path) => Some(path),
+            Input::Library(_) | Input::GroupStart | Input::GroupEnd => None,
         });
         paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
     }
@@ -83,7 +90,8 @@ impl Inputs {
     /// Adds what `-l NAME` means. `depth` is the number of linker scripts that led to this library.
     fn add_library(&mut self, name: &str, directories: &[PathBuf], depth: usize) -> Result<(), String> {
         let Some(path) = find_library(name, directories) else {
-            self.libraries.push(open_library(name.strip_prefix(':').unwrap_or(name))?);
+            let library = open_library(name.strip_prefix(':').unwrap_or(name))?;
+            self.add(Input::Library(Arc::new(library)));
             return Ok(());
         };
         if is_archive(&path) {
@@ -96,7 +104,7 @@ impl Inputs {
             }
             Some(files) => files.iter().try_for_each(|file| self.add_library(file, directories, depth + 1)),
             None => {
-                self.libraries.push(open_library(&path.to_string_lossy())?);
+                self.add(Input::Library(Arc::new(open_library(&path.to_string_lossy())?)));
                 Ok(())
             }
         }
@@ -109,6 +117,8 @@ enum Argument<'a> {
     WholeArchive(&'a Path),
     Library(String),
     Dylib(&'a str),
+    GroupStart,
+    GroupEnd,
 }
 
 /// The arguments whose position matters, in the order of the command line.
@@ -122,6 +132,8 @@ fn ordered_arguments<'a>(args: &'a RunArgs, matches: &ArgMatches) -> Vec<Argumen
         positions("libraries").zip(args.libraries.iter().map(|name| Argument::Library(name.to_string_lossy().into()))),
     );
     arguments.extend(positions("dylib").zip(args.dylib.iter().map(|name| Argument::Dylib(name))));
+    arguments.extend(positions("start_group").map(|position| (position, Argument::GroupStart)));
+    arguments.extend(positions("end_group").map(|position| (position, Argument::GroupEnd)));
     arguments.sort_by_key(|(position, _)| *position);
     arguments.into_iter().map(|(_, argument)| argument).collect()
 }

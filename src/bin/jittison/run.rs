@@ -15,13 +15,14 @@ use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
+use jittison::link::Archive;
 use jittison::memory::{OnFull, Placement};
 use jittison::platform::StaticLibraries;
 use jittison::session::{Alias, DefinitionGenerator as _, RequiredState, SymbolFlags, SymbolRequest, Visibility};
 use jittison::{Event, Jit, JitDylib, Program, ProgramEvent, ResourceTracker};
 
 use crate::add::{add_input, add_members, open_archive};
-use crate::archives::{Requirements, may_be_of_compiler, support_library};
+use crate::archives::{Requirements, check_order, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
@@ -62,6 +63,13 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     }
     let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
     add_members_again(&suppliers, false);
+    if !args.no_exec {
+        for (((dylib, _), requirements), group) in dylibs.iter().zip(&required).zip(&inputs.groups) {
+            if group.has_archives() {
+                check_order(&jit, dylib, &*jit.static_libraries(dylib).map_err(message_of)?, requirements)?;
+            }
+        }
+    }
     for ((dylib, _), requirements) in dylibs.iter().zip(&required) {
         pull(dylib, requirements, &suppliers);
     }
@@ -185,7 +193,8 @@ fn add_group(
     requirements: &mut Requirements,
 ) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
-    let mut archives = Vec::new();
+    let mut archives: Vec<Archive> = Vec::new();
+    let mut group_start = 0;
     for input in &group.inputs {
         match input {
             Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements)?),
@@ -195,6 +204,9 @@ fn add_group(
                 archives.push(archive);
             }
             Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path, requirements)?),
+            Input::Library(library) => requirements.libraries.push(library.clone()),
+            Input::GroupStart => group_start = archives.len(),
+            Input::GroupEnd => requirements.search_group(jit, tracker, &archives[group_start..], entry)?,
         }
     }
     objects.iter().for_each(|object| requirements.note_entry(&object.interface, entry));
@@ -204,6 +216,7 @@ fn add_group(
         libraries.set_tracker(tracker);
         libraries.add(archives).map_err(message_of)?;
         requirements.found.iter().for_each(|name| libraries.note_added(dylib, name));
+        libraries.exclude(&requirements.of_libraries);
     }
     Ok(objects)
 }
