@@ -1,0 +1,184 @@
+"""Methods of the native classes that are written in Python.
+
+They build objects of ctypes or read paths, which runs Python code. The native module runs none while it has frames of Rust on
+the stack: the interpreter may end a thread inside Python code, and such frames do not survive that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable, Optional, Tuple, Union
+
+from jittison import _jittison as native
+from jittison.signatures import address_of_callback, bind, callback
+
+#: An object: the path of a file, or bytes.
+Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]
+
+
+def _data_of(source: Any, name: Optional[str]) -> Tuple[str, Optional[bytes]]:
+    """The name of an object, and its bytes if they are given."""
+    if isinstance(source, bytes):
+        return name or "object", source
+    if isinstance(source, (bytearray, memoryview)):
+        return name or "object", bytes(source)
+    path = os.fspath(source)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if name is None:
+        return path, None
+    return name, _read(path)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _bytes_of(source: Any, name: Optional[str]) -> Tuple[str, bytes]:
+    name, data = _data_of(source, name)
+    return name, _read(name) if data is None else data
+
+
+def _bound(function: native.Function, signature: Any) -> native.Function:
+    callable_, parameters, signature = bind(function.address, signature)
+    function._bind(callable_, parameters, signature)
+    return function
+
+
+def _target(target: Any, signature: Any) -> Tuple[int, Any]:
+    """The address of the target of a stub, and what keeps it."""
+    if isinstance(target, native.Function):
+        return target.address, target
+    if isinstance(target, int):
+        return target, None
+    if signature is not None and callable(target):
+        target = callback(signature)(target)
+    return address_of_callback(target), target
+
+
+def jit_lookup(self: native.Jit, name: str, signature: Any, *, dylib: Optional[native.Dylib] = None) -> native.Function:
+    """Looks up a function: links what it needs, runs the initialisers that wait, and returns the function.
+
+    signature: text such as "int(int, double *)", a prototype of ctypes.CFUNCTYPE, or ffi.typeof(...) of cffi.
+    dylib: where to search. The main dylib is the default.
+
+    This call and every call of the function are promises of the program:
+
+    - the name is a function with this signature;
+    - all objects that were added so far may run: initialisers now, finalisers when they are removed;
+    - an address that was given as a number stays in memory while code may reach it;
+    - no exception of C++ leaves the function or an initialiser: the process would end.
+    """
+    return _bound(self._lookup(name, dylib), signature)
+
+
+def jit_variable(self: native.Jit, name: str, type: Any, *, dylib: Optional[native.Dylib] = None) -> Any:
+    """A variable of linked code, as an object of the ctypes type `type`. It shares the memory, and keeps it.
+
+    Arrays have a buffer: ``numpy.ctypeslib.as_array(jit.variable("table", ctypes.c_double * 100))`` copies nothing.
+    That the variable has this type is a promise of the program.
+    """
+    address, pin = self._pin_variable(name, dylib)
+    variable = type.from_address(address)
+    variable._jittison_pin = pin
+    return variable
+
+
+def jit_add_rebindable(
+    self: native.Jit, source: Source, name: Optional[str] = None, *, dylib: Optional[native.Dylib] = None
+) -> native.Patchable:
+    """Adds an object whose exported functions can be replaced later, as a whole. Code that is linked against them follows."""
+    return self._add_rebindable(*_bytes_of(source, name), dylib)
+
+
+def dylib_link_static_library(self: native.Dylib, *paths: Union[str, "os.PathLike[str]"]) -> None:
+    """Makes the members of archives available. A member is linked when it defines a symbol that is required."""
+    self._link_static_libraries([os.fspath(path) for path in paths])
+
+
+def tracker_add_object(self: native.Tracker, source: Source, name: Optional[str] = None) -> None:
+    """Adds an object: a path, or bytes. It is linked when one of its symbols is looked up."""
+    self._add_object(*_data_of(source, name), False)
+
+
+def tracker_link_object(self: native.Tracker, source: Source, name: Optional[str] = None) -> None:
+    """Adds an object and links it at once, with what it refers to. Initialisers run at a lookup."""
+    self._add_object(*_data_of(source, name), True)
+
+
+def tracker_add_archive(self: native.Tracker, path: Union[str, "os.PathLike[str]"]) -> int:
+    """Adds every member of an archive. Returns their number. See also Dylib.link_static_library."""
+    return self._add_archive(os.fspath(path))
+
+
+def tracker_define_absolute(self: native.Tracker, name: str, target: Any, signature: Any = None) -> None:
+    """Defines a name: as an address, or as a callback.
+
+    target: an address, which the program keeps valid; or a callback of ctypes or cffi; or a Python function with a
+        `signature`; or a Function. A callback and a function are kept as long as code may call the name.
+    """
+    if isinstance(target, int):
+        self._define_absolute(name, target, callable=False)
+    else:
+        self.create_stub(name, target, signature)
+
+
+def tracker_create_stub(self: native.Tracker, name: str, target: Any, signature: Any = None) -> native.Stub:
+    """Defines a function that jumps to a target, which can be changed later. Targets are those of define_absolute()."""
+    return self._create_stub(name, *_target(target, signature))
+
+
+def stub_redirect(self: native.Stub, target: Any, signature: Any = None) -> None:
+    """Redirects callers to another target with one store. Calls that are inside the old target continue there.
+
+    Targets are those of Tracker.define_absolute(). The old one is kept until these calls have returned. That the new one has
+    the signature that callers use is a promise of the program.
+    """
+    self._redirect(*_target(target, signature))
+
+
+def patchable_replace(self: native.Patchable, source: Source, name: Optional[str] = None) -> native.Commit:
+    """Replaces all functions by those of one object, in one step."""
+    return self._replace(*_bytes_of(source, name))
+
+
+def patch_add_object(self: native.Patch, source: Source, name: Optional[str] = None) -> native.Patch:
+    """Adds an object: a path, or bytes."""
+    self._add_object(*_data_of(source, name))
+    return self
+
+
+def patch_expect_signature(self: native.Patch, function: str, signature: str) -> native.Patch:
+    """Requires a function, and declares its signature as any text. All versions must declare the same text."""
+    self._expect_signature(function, signature)
+    return self
+
+
+def prepared_lookup(self: native.PreparedPatch, name: str, signature: Any) -> native.Function:
+    """A function of this version, not through its stub: to try the version before the commit. See Jit.lookup."""
+    return _bound(self._lookup(name), signature)
+
+
+def add_methods() -> None:
+    """Adds the methods to the native classes."""
+    for class_, methods in _METHODS:
+        for method in methods:
+            prefix, _, name = method.__name__.partition("_")
+            method.__name__ = name
+            method.__qualname__ = "{}.{}".format(class_.__name__, name)
+            setattr(class_, name, method)
+
+
+_METHODS: Iterable[Tuple[Any, Tuple[Any, ...]]] = (
+    (native.Jit, (jit_lookup, jit_variable, jit_add_rebindable)),
+    (native.Dylib, (dylib_link_static_library,)),
+    (
+        native.Tracker,
+        (tracker_add_object, tracker_link_object, tracker_add_archive, tracker_define_absolute, tracker_create_stub),
+    ),
+    (native.Stub, (stub_redirect,)),
+    (native.Patchable, (patchable_replace,)),
+    (native.Patch, (patch_add_object, patch_expect_signature)),
+    (native.PreparedPatch, (prepared_lookup,)),
+)
