@@ -7,7 +7,8 @@
 //!
 //! A thread that comes back from step 3 while the interpreter is being finalized is ended there, before Python 3.14 with a
 //! forced unwind. A method of pyo3 would catch that, and the process would abort. So the method here is a bare function of
-//! C: between steps 2 and 4 it holds raw pointers only (P4).
+//! C: between steps 2 and 4 it holds raw pointers only (P4). The steps around it are not inlined: a function that has a
+//! table of landing pads must list every call that unwinds, and pyo3 declares `PyObject_Call` as one that does not.
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
@@ -63,6 +64,7 @@ unsafe extern "C-unwind" fn call(function: *mut PyObject, arguments: *mut PyObje
 ///
 /// # Safety
 /// As [`call`].
+#[inline(never)]
 unsafe fn begin(
     function: *mut PyObject,
     arguments: *mut PyObject,
@@ -100,6 +102,7 @@ unsafe fn begin(
 ///
 /// # Safety
 /// [`begin`] made `frame` and `entry` for `function` on this thread, and neither is used again.
+#[inline(never)]
 unsafe fn finish(function: *mut PyObject, frame: Frame, entry: MaybeUninit<CallEntry>) {
     // SAFETY: `begin` wrote the entry, as it returned a frame.
     let entry = unsafe { entry.assume_init() };

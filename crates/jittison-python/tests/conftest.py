@@ -4,6 +4,8 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,26 @@ def compile_object(source: str, language: str = "c", *flags: str) -> bytes:
         command = [compiler, "-x", language, "-c", "-O2", "-fPIC", *flags, "-", "-o", str(path)]
         subprocess.run(command, input=source.encode(), check=True)
     return path.read_bytes()
+
+
+@contextmanager
+def callers(call, count=3):
+    """Threads that call until the end of the block."""
+    end = threading.Event()
+
+    def loop():
+        while not end.is_set():
+            call()
+
+    threads = [threading.Thread(target=loop) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.fixture
