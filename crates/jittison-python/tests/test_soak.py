@@ -5,7 +5,9 @@
 
 import gc
 import os
+from array import array
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 from conftest import FULL, compile_object
 
@@ -61,8 +63,6 @@ def check_flat(jit, before):
 
 
 def test_memory_is_flat_over_cycles_of_load_call_and_unload():
-    from array import array
-
     data, items = compile_object(SOURCE), array("d", [1, 2, 3, 4])
     with jittison.Jit() as jit:
         for number in range(CYCLES // 10):
@@ -74,13 +74,15 @@ def test_memory_is_flat_over_cycles_of_load_call_and_unload():
 
 
 def test_memory_is_flat_over_cycles_in_a_pool_of_threads():
-    from array import array
-
     data, items = compile_object(SOURCE), array("d", [1, 2, 3, 4])
     with jittison.Jit() as jit, ThreadPoolExecutor(THREADS) as pool:
         dylibs = [jit.create_dylib("thread {}".format(number)) for number in range(THREADS)]
 
+        together = Barrier(THREADS)
+
         def work(number, count):
+            # So that each thread of the pool exists, and takes one part.
+            together.wait()
             for round_ in range(count):
                 cycle(jit, dylibs[number], data, items, round_)
             return count
