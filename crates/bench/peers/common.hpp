@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <emmintrin.h>
 #include <fcntl.h>
 #include <map>
 #include <malloc.h>
@@ -68,6 +69,7 @@ public:
     operation();
     times.push_back(now() - start);
   }
+  void add(uint64_t time) { times.push_back(time); }
   template <class F> void batch(F &&operations) {
     uint64_t start = cpuTime();
     operations();
@@ -78,9 +80,13 @@ public:
   std::string json() {
     std::sort(times.begin(), times.end());
     size_t count = times.size();
-    std::string p99 = count < 200 ? "null" : std::to_string(times[count * 99 / 100]);
-    return "{\"value\":" + std::to_string(times[count / 2]) + ",\"p99\":" + p99 +
-           ",\"cpu\":" + std::to_string(double(cpu) / count) + "}";
+    uint64_t sum = 0;
+    for (uint64_t time : times)
+      sum += time;
+    std::string p99 = count < 200 ? "null" : std::to_string(times[count * 990 / 1000]);
+    std::string p999 = count < 1000 ? "null" : std::to_string(times[count * 999 / 1000]);
+    return "{\"value\":" + std::to_string(times[count / 2]) + ",\"mean\":" + std::to_string(double(sum) / count) +
+           ",\"p99\":" + p99 + ",\"p999\":" + p999 + ",\"cpu\":" + std::to_string(double(cpu) / count) + "}";
   }
 };
 
@@ -110,6 +116,12 @@ struct Instance {
   std::string entry;
   uint64_t argument = 0, expected = 0;
 
+  // Takes the bytes out of the processor's caches.
+  void evict() const {
+    for (size_t at = 0; at < bytes.size(); at += 64)
+      _mm_clflush(&bytes[at]);
+    _mm_mfence();
+  }
   void check(uint64_t address) const {
     if (reinterpret_cast<uint64_t (*)(uint64_t)>(address)(argument) != expected)
       die("wrong result of " + entry);
@@ -169,20 +181,23 @@ public:
 constexpr size_t BATCH = 32;
 
 struct Resident {
-  double bytes, mappings;
+  double bytes, rss, mappings;
   // Measured after the allocator has returned its free memory.
   static Resident measure() {
     malloc_trim(0);
     Resident found{};
-    size_t kilobytes = 0;
+    size_t pss = 0, rss = 0;
     char line[512];
-    // Not VmRSS: it counts a page twice that is mapped twice.
+    // Rss counts a page twice that is mapped twice.
     if (FILE *file = fopen("/proc/self/smaps_rollup", "r")) {
-      while (fgets(line, sizeof line, file))
-        sscanf(line, "Pss: %zu", &kilobytes);
+      while (fgets(line, sizeof line, file)) {
+        sscanf(line, "Pss: %zu", &pss);
+        sscanf(line, "Rss: %zu", &rss);
+      }
       fclose(file);
     }
-    found.bytes = kilobytes * 1024.0;
+    found.bytes = pss * 1024.0;
+    found.rss = rss * 1024.0;
     if (FILE *file = fopen("/proc/self/maps", "r")) {
       for (int c; (c = getc_unlocked(file)) != EOF;)
         found.mappings += c == '\n';

@@ -8,8 +8,9 @@
 #include <atomic>
 #include <thread>
 
-// Counts the allocations of this thread; the C library serves them.
+// Counts the allocations of this thread; the C library serves them. With another allocator nothing is counted.
 static thread_local uint64_t allocations;
+#ifndef OTHER_ALLOCATOR
 extern "C" {
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
@@ -20,6 +21,7 @@ void *calloc(size_t count, size_t size) { return allocations++, __libc_calloc(co
 void *realloc(void *old, size_t size) { return allocations++, __libc_realloc(old, size); }
 void *aligned_alloc(size_t alignment, size_t size) { return allocations++, __libc_memalign(alignment, size); }
 }
+#endif
 
 // Times the links of a batch, then calls what was linked. Returns the heap allocations of all links.
 static uint64_t linkBatch(Fixture &fixture, Samples &links, std::vector<ResourceTrackerSP> &live) {
@@ -58,6 +60,12 @@ static void link(Fixture &fixture, Figures &figures) {
     }
   });
   figures.add("remove", removals);
+}
+
+// The bytes of each object are in no cache when it is linked.
+static void coldLink(Fixture &fixture, Figures &figures) {
+  fixture.isCold = true;
+  link(fixture, figures);
 }
 
 static void removal(Fixture &fixture, Figures &figures) {
@@ -127,8 +135,7 @@ struct Worker {
   std::vector<ResourceTrackerSP> live{RING};
   size_t at = 0;
 
-  Worker(Fixture &fixture, size_t number)
-      : session(fixture.session), dylib(fixture.session.dylib("thread " + std::to_string(number))) {
+  Worker(Fixture &fixture, JITDylib &dylib) : session(fixture.session), dylib(dylib) {
     for (Instance &instance : ring)
       fixture.instances.next(instance);
     run(RING);
@@ -186,13 +193,24 @@ template <class F> static double undisturbed(size_t threads, size_t operations, 
 }
 
 static void threads(Fixture &fixture, Figures &figures) {
-  Worker workers[2] = {{fixture, 0}, {fixture, 1}};
   size_t operations = fixture.operations();
-  auto work = [&](size_t i) { workers[i].run(operations); };
-  double one = undisturbed(1, operations, work), two = undisturbed(2, operations, work);
+  JITDylib &first = fixture.session.dylib("first"), &second = fixture.session.dylib("second");
+  auto measure = [&](JITDylib &other) {
+    Worker workers[2] = {{fixture, first}, {fixture, other}};
+    auto work = [&](size_t i) { workers[i].run(operations); };
+    double one = undisturbed(1, operations, work), two = undisturbed(2, operations, work);
+    for (Worker &worker : workers)
+      for (ResourceTrackerSP &live : worker.live)
+        if (live)
+          check(live->remove());
+    return std::pair(one, two);
+  };
+  auto [one, two] = measure(second);
+  auto [oneOfShared, twoInOne] = measure(first);
   figures.add("one", one);
   figures.add("two", two);
   figures.add("ratio", two / one);
+  figures.add("shared", twoInOne / oneOfShared);
 }
 
 static void lookup(Fixture &fixture, Figures &figures) {
@@ -208,9 +226,12 @@ static void lookup(Fixture &fixture, Figures &figures) {
   }
   JITDylib &dylib = session.createBareJITDylib("symbols");
   check(dylib.define(absoluteSymbols(std::move(symbols))));
+  // In random order, drawn before the clock starts.
+  std::vector<uint32_t> order(operations);
+  for (uint32_t &symbol : order)
+    symbol = fixture.rng() % count;
   auto work = [&](size_t) {
-    for (size_t i = 0; i < operations; i++) {
-      size_t symbol = i * 7919 % count;
+    for (uint32_t symbol : order) {
       uint64_t address = fixture.session.best()
                              ? check(session.lookup({&dylib}, interned[symbol])).getAddress().getValue()
                              : fixture.session.address(dylib, names[symbol]);
@@ -320,6 +341,7 @@ static void resident(Fixture &fixture, Figures &figures) {
   std::vector<ResourceTrackerSP> live = fixture.fill(count);
   Resident full = Resident::measure();
   figures.add("bytes", (full.bytes - before.bytes) / count);
+  figures.add("rss", (full.rss - before.rss) / count);
   figures.add("mappings", (full.mappings - before.mappings) / count);
   for (ResourceTrackerSP &tracker : live)
     check(tracker->remove());
@@ -347,17 +369,37 @@ static void large(const Arguments &arguments, Figures &figures) {
   figures.add("again", again);
 }
 
+// Sessions from their start over a first call to their end: one, and as many as asked for.
+static void start(const Arguments &arguments, Figures &figures) {
+  Instances instances(arguments.text("objects"));
+  Instance object;
+  instances.get(0, object);
+  auto run = [&] {
+    Session session(arguments, instances);
+    session.linkChecked(session.dylib("main"), object);
+    return session.creationTime();
+  };
+  figures.add("new", double(run()));
+  if (arguments.number("operations") == 0)
+    return;
+  Samples later, whole;
+  for (size_t i = 0; i < arguments.number("operations"); i++)
+    whole.batch([&] { whole.one([&] { later.add(run()); }); });
+  figures.add("later", later);
+  figures.add("session", whole);
+}
+
 int main(int count, char **words) {
   Arguments arguments(count, words);
   const std::map<std::string, void (*)(Fixture &, Figures &)> modes = {
-      {"link", link},     {"remove", removal}, {"churn", churn},   {"threads", threads},
+      {"link", link},     {"cold", coldLink},  {"remove", removal}, {"churn", churn},   {"threads", threads},
       {"lookup", lookup}, {"swap", swaps},     {"dylib", dylibs}, {"resident", resident},
       {"growth", growth}, {"manager", manager}};
   if (arguments.mode == "version")
     return puts(LLVM_VERSION_STRING), 0;
   auto mode = modes.find(arguments.mode);
-  if (mode == modes.end() && arguments.mode != "large")
-    die("the mode must be link, remove, churn, threads, lookup, swap, dylib, resident, growth, manager or large");
+  if (mode == modes.end() && arguments.mode != "large" && arguments.mode != "start")
+    die("the mode must be link, cold, remove, churn, threads, lookup, swap, dylib, resident, growth, manager, large or start");
   // Not when memory is measured: the padding would count as memory of the modules.
   bool isOfMemory = arguments.mode == "resident" || arguments.mode == "growth";
   if (arguments.text("set-up") == "best" && !isOfMemory) {
@@ -368,6 +410,8 @@ int main(int count, char **words) {
   Figures figures;
   if (arguments.mode == "large") {
     large(arguments, figures);
+  } else if (arguments.mode == "start") {
+    start(arguments, figures);
   } else {
     Fixture fixture(arguments);
     mode->second(fixture, figures);

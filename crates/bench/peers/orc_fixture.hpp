@@ -53,6 +53,7 @@ class Session {
   std::unique_ptr<ObjectLinkingLayer> layer;
   JITDylib *process, *library;
   bool isBest;
+  uint64_t creation;
 
 public:
   static std::unique_ptr<jitlink::JITLinkMemoryManager> memory(bool isBest) {
@@ -62,6 +63,7 @@ public:
     return check(jitlink::InProcessMemoryManager::Create());
   }
   Session(const Arguments &arguments, const Instances &instances) : isBest(arguments.text("set-up") == "best") {
+    uint64_t start = now();
     session = std::make_unique<ExecutionSession>(check(SelfExecutorProcessControl::Create(
         std::make_shared<SymbolStringPool>(), std::make_unique<InPlaceTaskDispatcher>(), memory(isBest))));
     layer = std::make_unique<ObjectLinkingLayer>(*session);
@@ -72,6 +74,7 @@ public:
           std::make_shared<EHFrameRegistrationPlugin>(*session, check(EPCEHFrameRegistrar::Create(*session))));
     process = &session->createBareJITDylib("process");
     process->addGenerator(check(DynamicLibrarySearchGenerator::GetForCurrentProcess(0)));
+    creation = now() - start;
     library = &session->createBareJITDylib("library");
     library->addToLinkOrder(*process);
     std::string_view bytes = instances.library();
@@ -82,6 +85,8 @@ public:
 
   ExecutionSession &inner() { return *session; }
   bool best() const { return isBest; }
+  // How long it took to create the session, without the library.
+  uint64_t creationTime() const { return creation; }
 
   JITDylib &dylib(const std::string &name) {
     JITDylib &dylib = session->createBareJITDylib(name);
@@ -126,9 +131,14 @@ struct Fixture {
     instances.next(batch[0]);
     check(session.linkChecked(dylib, batch[0])->remove());
   }
+  bool isCold = false;
+
   void makeBatch() {
     for (Instance &instance : batch)
       instances.next(instance);
+    if (isCold)
+      for (Instance &instance : batch)
+        instance.evict();
   }
   std::vector<ResourceTrackerSP> fill(size_t count) {
     std::vector<ResourceTrackerSP> live;

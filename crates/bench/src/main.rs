@@ -1,8 +1,9 @@
 //! Measures jittison beside its peers: the same objects and the same checks, in turns on the same machine.
 //!
 //! ```text
-//! cargo run --release -p jittison-bench -- [--rounds N] [--quick] [--only WORDS] [--programs [NAMES]]
-//!                              [--json FILE] [--html FILE] [--svg FILE] [--list] [--peers DIRECTORY]
+//! cargo run --profile users -p jittison-bench -- [--rounds N] [--quick] [--only WORDS] [--programs [NAMES]]
+//!                              [--json FILE] [--html FILE] [--svg FILE] [--benchmarks FILE]
+//!                              [--list] [--peers DIRECTORY]
 //! ```
 //!
 //! Each round runs all competitors in turns, so a noisy minute affects all of them. A figure is the median over the
@@ -46,10 +47,10 @@ use measure::machine::Machine;
 use measure::scenario::Scenario;
 use measure::workload::Workload;
 use report::figures::Report;
-use report::{html, picture};
+use report::{html, markdown, picture};
 use scenarios::programs::{self, Program};
 use scenarios::registry::{competitors, scenarios};
-use scenarios::{large, system_calls};
+use scenarios::{large, start, system_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -79,6 +80,9 @@ struct Arguments {
     /// Write a picture to this file that shows how many times better than its peers jittison is, in the main rows.
     #[arg(long)]
     svg: Option<PathBuf>,
+    /// Replace the table in this file, between its two marks: BENCHMARKS.md.
+    #[arg(long, value_name = "FILE")]
+    benchmarks: Option<PathBuf>,
     /// Print the scenarios' titles and measure nothing.
     #[arg(long)]
     list: bool,
@@ -88,6 +92,9 @@ struct Arguments {
     /// Run only the operations whose system calls are counted: for strace.
     #[arg(long, hide = true)]
     counted: bool,
+    /// Create a session, link and call the first module of this process, and print the times.
+    #[arg(long, hide = true, num_args = 2, value_names = ["LINKER", "FILE"])]
+    start: Option<Vec<String>>,
     /// Link this object for the first time and then again, and print the times.
     #[arg(long, hide = true)]
     first: Option<PathBuf>,
@@ -105,6 +112,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
+    if let Some([linker, file]) = arguments.start.as_deref() {
+        return start::run_in_new_process(linker, Path::new(file));
+    }
     let objects = objects::build().ok_or("gcc is needed to make objects; install it and try again")?;
     let workload = Workload::new(objects, arguments.quick)?;
     if arguments.counted {
@@ -138,6 +148,9 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if let Some(path) = &arguments.html {
         write(path, &html::page(&report, &machine, &peers, arguments.rounds)?)?;
     }
+    if let Some(path) = &arguments.benchmarks {
+        markdown::replace_in(path, &markdown::table(&report, &machine, arguments.rounds, &command(arguments)))?;
+    }
     if let Some(path) = &arguments.svg {
         match picture::picture(&report, &machine, arguments.rounds)? {
             Some(picture) => write(path, &picture)?,
@@ -163,6 +176,12 @@ fn programs(arguments: &Arguments) -> Result<Vec<Program>, String> {
 fn built_peers() -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from).join("peers")
+}
+
+/// The command that makes the same tables again.
+fn command(arguments: &Arguments) -> String {
+    let quick = if arguments.quick { " --quick" } else { "" };
+    format!("crates/bench/reproduce{quick} --rounds {}", arguments.rounds)
 }
 
 fn is_wanted(title: &str, only: Option<&str>) -> bool {

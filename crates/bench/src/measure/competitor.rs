@@ -5,6 +5,8 @@ pub const JITTISON: &str = "jittison";
 pub const JITTISON_LAZILY: &str = "jittison, lazily";
 pub const ORC_AS_LLJIT: &str = "ORC as LLJIT";
 pub const ORC_AT_ITS_BEST: &str = "ORC at its best";
+/// The set-up at its best, with another allocator than the C library's.
+pub const ORC_WITH_JEMALLOC: &str = "ORC, jemalloc";
 pub const DLOPEN: &str = "dlopen";
 pub const CRANELIFT_JIT: &str = "cranelift-jit";
 pub const ELF_LOADER: &str = "elf_loader";

@@ -1,5 +1,6 @@
 //! What a figure is and how it is measured.
 
+pub mod cache;
 pub mod checks;
 pub mod competitor;
 pub mod machine;

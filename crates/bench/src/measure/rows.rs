@@ -36,7 +36,9 @@ pub fn without_unwind_tables(what: &str) -> String {
 }
 
 pub const LINK_SMALL: Row = Row::new("link", "small object: add and look up");
+pub const LINK_SMALL_COLD: Row = Row::new("link", "small object, its bytes not in the cache: add and look up");
 pub const LINK_MEDIUM: Row = Row::new("link", "medium object: add and look up");
+pub const LINK_MEDIUM_COLD: Row = Row::new("link", "medium object, its bytes not in the cache: add and look up");
 pub const MEDIUM_AGAIN: Row = Row::new("link", "medium object: into warm memory, in place of another");
 pub const SQLITE_FIRST: Row = Row::new("link", "SQLite, an object of 1.7 MB: first link of a process");
 pub const SQLITE_AGAIN: Row = Row::new("link", "SQLite: into warm memory");
@@ -64,12 +66,16 @@ pub const CHURN: Row = Row::new("churn", "link, call, remove another: each, by l
 pub const ONE_THREAD: Row = Row::new("threads", "churn of one thread");
 pub const TWO_THREADS: Row = Row::new("threads", "churn of two threads, each in its dylib");
 pub const THREADS: Row = Row::new("threads", "two threads' work against one's");
+pub const SHARED_DYLIB: Row = Row::new("threads", "the same, both in one dylib");
 
 pub const LOOKUP: Row = Row::new("lookup", "address of a ready symbol, by symbols");
 pub const LOOKUP_TWO: Row = Row::new("lookup", "from two threads, per lookup, by symbols");
 pub const LOOKUP_THREADS: Row = Row::new("lookup", "two threads' work against one's, by symbols");
+pub const HANDLE: Row = Row::new("lookup", "a ready function as the README takes it, by modules");
+pub const HANDLE_THREADS: Row = Row::new("lookup", "the same, two threads' work against one's, by modules");
 
-pub const REDIRECT: Row = Row::new("patch", "redirect a stub");
+pub const REDIRECT: Row = Row::new("patch", "redirect a stub by its name");
+pub const REDIRECT_HANDLE: Row = Row::new("patch", "redirect a stub by a handle");
 pub const SWAP: Row = Row::new("patch", "hot swap: link, redirect, remove the old one");
 pub const GUARD: Row = Row::new("patch", "enter and leave a guard");
 pub const CALL: Row = Row::new("patch", "call a linked function of a few instructions");
@@ -79,10 +85,18 @@ pub const DYLIB: Row = Row::new("dylib", "create one, link and call a module, re
 pub const TRACKER: Row = Row::new("dylib", "create a tracker and remove it, empty");
 
 pub const RESIDENT: Row = Row::new("memory", "resident for each small module, by live modules");
+pub const RSS: Row =
+    Row::new("memory", "the same as RSS, which counts a page at each of its addresses, by live modules");
 pub const CONTENT: Row = Row::new("memory", "of that, its content, by live modules");
 pub const LEFTOVER: Row = Row::new("memory", "still resident after all are removed, beyond the start, by modules");
+pub const RELEASED: Row = Row::new("memory", "the same after a call that releases free memory, by modules");
 pub const MAPPINGS: Row = Row::new("memory", "mappings for each small module, by live modules");
 pub const GROWTH: Row = Row::new("memory", "growth per replaced module, all names new");
+
+pub const NEW: Row = Row::new("start", "create the first session of a process");
+pub const NEW_LATER: Row = Row::new("start", "create a later session");
+pub const SESSION: Row = Row::new("start", "create a later session, link and call a small module, end the session");
+pub const PROCESS: Row = Row::new("start", "a process from its start over a first linked call to its end");
 
 pub const MANAGER: Row = Row::new("memory manager", "3 KiB, warm: allocate, write, finalize, free");
 

@@ -9,7 +9,8 @@ use std::time::Instant;
 use super::scenario::{Key, Measure, Unit};
 
 /// The number of objects prepared before each batch, outside the clock. It is so small that the objects are still in
-/// the cache when they are linked, like the output of a code generator. The peers' programs use the same number.
+/// the cache when they are linked, like the output of a code generator. Rows about cold bytes flush them first, see
+/// [`evict`](super::cache::evict). The peers' programs use the same number.
 pub const BATCH: usize = 32;
 
 #[derive(Default)]
@@ -41,24 +42,27 @@ impl Samples {
         self.nanoseconds.len() as f64 * 1e9 / self.cpu_nanoseconds as f64
     }
 
-    /// The median, with p99 and CPU time. At least one operation must have been timed.
+    /// The median, with mean, quantiles and CPU time. At least one operation must have been timed.
     pub fn into_measure(mut self, key: Key) -> Measure {
         self.nanoseconds.sort_unstable();
         let count = self.nanoseconds.len();
         let cpu = self.cpu_nanoseconds as f64 / count as f64;
+        let quantile = |thousandth: usize| self.nanoseconds[count * thousandth / 1_000] as f64;
         Measure {
             key,
             unit: Unit::Nanoseconds,
             value: self.nanoseconds[count / 2] as f64,
-            p99: (count >= 200).then(|| self.nanoseconds[count * 99 / 100] as f64),
+            mean: Some(self.nanoseconds.iter().sum::<u64>() as f64 / count as f64),
+            p99: (count >= 200).then(|| quantile(990)),
+            p999: (count >= 1_000).then(|| quantile(999)),
             cpu: (cpu > 0.0).then_some(cpu),
         }
     }
 }
 
-/// A figure without p99 and CPU time.
+/// A figure without mean, quantiles and CPU time.
 pub fn single(key: Key, unit: Unit, value: f64) -> Measure {
-    Measure { key, unit, value, p99: None, cpu: None }
+    Measure { key, unit, value, mean: None, p99: None, p999: None, cpu: None }
 }
 
 /// Nanoseconds per operation, for operations that are too short to be timed one by one.

@@ -32,8 +32,12 @@ pub struct Measure {
     pub unit: Unit,
     /// The median of the round's operations, or the only value.
     pub value: f64,
+    /// The mean of the round's operations, which the slowest ones raise.
+    pub mean: Option<f64>,
     /// The 99th percentile of the round's operations, if there are enough.
     pub p99: Option<f64>,
+    /// The 99.9th percentile, if there are enough.
+    pub p999: Option<f64>,
     /// CPU time of the process per operation, in nanoseconds, if it is meaningful.
     pub cpu: Option<f64>,
 }

@@ -46,8 +46,10 @@ pub trait Linker: Sized {
         Ok(())
     }
 
-    /// Returns free memory to the kernel, if the linker keeps any.
-    fn release_free(&mut self) {}
+    /// Returns free memory to the kernel, and true. False if the linker has no such call.
+    fn release_free(&mut self) -> bool {
+        false
+    }
 
     /// The content of all live modules, if the linker reports it.
     fn content_bytes(&self) -> Option<u64> {

@@ -1,12 +1,12 @@
-//! [`Orc`]: ORC of LLVM 19, in its own process: `peers/orc.cpp` of this package, in two set-ups. A run of the program
-//! is one measurement. It prints its figures, which are [`Figures`] here.
+//! [`Orc`]: ORC of LLVM 19, in its own process: `peers/orc.cpp` of this package, in two set-ups, one of them also with
+//! jemalloc. A run of the program is one measurement. It prints its figures, which are [`Figures`] here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::measure::competitor::{ORC_AS_LLJIT, ORC_AT_ITS_BEST};
+use crate::measure::competitor::{ORC_AS_LLJIT, ORC_AT_ITS_BEST, ORC_WITH_JEMALLOC};
 use crate::measure::scenario::{Key, Measure, Unit};
 
 /// One set-up: the program's name for it, and its column.
@@ -17,11 +17,12 @@ pub struct Orc {
     pub competitor: &'static str,
 }
 
-/// Both set-ups; empty if the program is not built.
+/// The set-ups whose program is built.
 pub fn set_ups(peers: &Path) -> Vec<Orc> {
-    let program = peers.join("orc");
-    let of = |(set_up, competitor)| Orc { program: program.clone(), set_up, competitor };
-    if program.exists() { [("lljit", ORC_AS_LLJIT), ("best", ORC_AT_ITS_BEST)].map(of).into() } else { Vec::new() }
+    let all =
+        [("orc", "lljit", ORC_AS_LLJIT), ("orc", "best", ORC_AT_ITS_BEST), ("orc-jemalloc", "best", ORC_WITH_JEMALLOC)];
+    let of = |(program, set_up, competitor)| Orc { program: peers.join(program), set_up, competitor };
+    all.map(of).into_iter().filter(|orc| orc.program.exists()).collect()
 }
 
 /// The version of LLVM; `None` if the program is not built.
@@ -31,6 +32,11 @@ pub fn version(peers: &Path) -> Option<String> {
 }
 
 impl Orc {
+    /// Whether the program counts its heap allocations: only the C library's.
+    pub fn counts_allocations(&self) -> bool {
+        self.competitor != ORC_WITH_JEMALLOC
+    }
+
     /// The command line that runs one mode of the program.
     pub fn command(&self, mode: &str, objects: &Path, operations: usize, live: usize) -> Command {
         let mut command = Command::new(&self.program);
@@ -64,6 +70,7 @@ impl Figures {
     pub fn measure(&self, name: &str, key: Key, unit: Unit) -> Result<Measure, String> {
         let figure = &self.0[name];
         let value = figure["value"].as_f64().ok_or_else(|| format!("no figure `{name}` in {}", self.0))?;
-        Ok(Measure { key, unit, value, p99: figure["p99"].as_f64(), cpu: figure["cpu"].as_f64() })
+        let [mean, p99, p999, cpu] = ["mean", "p99", "p999", "cpu"].map(|part| figure[part].as_f64());
+        Ok(Measure { key, unit, value, mean, p99, p999, cpu })
     }
 }

@@ -6,7 +6,7 @@ use jittison::session::{JitDylib, ResourceTracker, Visibility};
 use jittison_test_support::bench::objects::Instance;
 
 use super::linker::Linker;
-use crate::measure::checks::check;
+use crate::measure::checks::{Run, check};
 use crate::measure::competitor::{JITTISON, JITTISON_LAZILY};
 use crate::measure::scenario::to_text;
 use crate::measure::workload::Workload;
@@ -65,8 +65,9 @@ impl Linker for Jittison {
         remove_now(live)
     }
 
-    fn release_free(&mut self) {
+    fn release_free(&mut self) -> bool {
         self.jit.release_free();
+        true
     }
 
     fn content_bytes(&self) -> Option<u64> {
@@ -74,7 +75,7 @@ impl Linker for Jittison {
     }
 }
 
-/// Adds an object first, and links it when its function is looked up.
+/// As the README shows it: the object is added, and linked when `Jit::lookup` asks for its function, in the main dylib.
 pub struct JittisonLazily(Jittison);
 
 impl Linker for JittisonLazily {
@@ -96,7 +97,9 @@ impl Linker for JittisonLazily {
         let Jittison { jit, dylib, .. } = &self.0;
         let tracker = dylib.create_tracker().map_err(to_text)?;
         jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).map_err(to_text)?;
-        Ok((dylib.lookup_address(&instance.entry).map_err(to_text)?, tracker))
+        // SAFETY: every entry has this signature.
+        let function = unsafe { jit.lookup::<Run>(&instance.entry) }.map_err(to_text)?;
+        Ok((function.address(), tracker))
     }
 
     fn remove(&mut self, live: ResourceTracker) -> Result<(), String> {

@@ -25,18 +25,28 @@ pub struct Figure {
     pub rounds: Vec<Measure>,
 }
 
+/// What is measured of some operations beside their median.
+pub struct Part {
+    pub name: &'static str,
+    of: fn(&Measure) -> Option<f64>,
+}
+
+pub const PARTS: [Part; 4] = [
+    Part { name: "mean", of: |measure| measure.mean },
+    Part { name: "p99", of: |measure| measure.p99 },
+    Part { name: "p99.9", of: |measure| measure.p999 },
+    Part { name: "CPU", of: |measure| measure.cpu },
+];
+
 impl Figure {
     pub fn value(&self) -> Spread {
         let without_rounds = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
         self.spread(|measure| Some(measure.value)).unwrap_or(without_rounds)
     }
 
-    pub fn p99(&self) -> Option<Spread> {
-        self.spread(|measure| measure.p99)
-    }
-
-    pub fn cpu(&self) -> Option<Spread> {
-        self.spread(|measure| measure.cpu)
+    /// A part of the figure, over all rounds. `None` if it was not measured.
+    pub fn part(&self, part: &Part) -> Option<Spread> {
+        self.spread(part.of)
     }
 
     fn spread(&self, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
@@ -50,14 +60,20 @@ impl Figure {
 
     fn json(&self) -> Value {
         let Spread { median, min, max } = self.value();
-        let rounds = self.rounds.iter().map(|round| json!({"value": round.value, "p99": round.p99, "cpu": round.cpu}));
-        json!({
+        let round = |round: &Measure| {
+            let Measure { value, mean, p99, p999, cpu, .. } = round;
+            json!({"value": value, "mean": mean, "p99": p99, "p99.9": p999, "cpu": cpu})
+        };
+        let mut json = json!({
             "group": self.key.group, "what": self.key.what, "at": self.key.at, "who": self.key.competitor,
             "unit": unit_name(self.unit),
             "median": median, "least": min, "most": max,
-            "p99": self.p99().map(|spread| spread.median), "cpu": self.cpu().map(|spread| spread.median),
-            "rounds": rounds.collect::<Vec<_>>(),
-        })
+            "rounds": self.rounds.iter().map(round).collect::<Vec<_>>(),
+        });
+        for part in &PARTS {
+            json[part.name] = self.part(part).map(|spread| spread.median).into();
+        }
+        json
     }
 }
 
@@ -147,11 +163,10 @@ impl Report {
                 [what].into_iter().chain(cells).chain([goal]).collect::<Vec<String>>()
             };
             lines.push(line(row_text(row), &|figure| Some(figure.text()), self.goal_text(group, row)));
-            type Part = fn(&Figure) -> Option<Spread>;
-            for (name, part) in [("p99", Figure::p99 as Part), ("CPU", Figure::cpu as Part)] {
-                let cell = |figure: &Figure| part(figure).map(|spread| amount(Unit::Nanoseconds, spread.median));
-                if figures.iter().flatten().any(|figure| part(figure).is_some()) {
-                    lines.push(line(format!("    {name}"), &cell, String::new()));
+            for part in &PARTS {
+                let cell = |figure: &Figure| figure.part(part).map(|spread| amount(Unit::Nanoseconds, spread.median));
+                if figures.iter().flatten().any(|figure| figure.part(part).is_some()) {
+                    lines.push(line(format!("    {}", part.name), &cell, String::new()));
                 }
             }
         }

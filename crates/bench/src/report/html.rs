@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plotters::style::RGBColor;
 
 use super::amounts::{amount, grouped};
-use super::figures::{Figure, Report, row_text};
+use super::figures::{Figure, PARTS, Report, row_text};
 use super::plots::{self, Bar, Line};
 use crate::measure::competitor::Competitor;
 use crate::measure::machine::Machine;
@@ -74,13 +74,13 @@ fn table(report: &Report, group: &str) -> Markup {
     }
 }
 
-/// p99 and CPU time, if they were measured.
+/// Mean, quantiles and CPU time, if they were measured.
 fn below(figure: &Figure) -> String {
-    let below = [("p99", figure.p99()), ("CPU", figure.cpu())].map(|(name, spread)| {
-        let median = spread.map(|spread| amount(Unit::Nanoseconds, spread.median));
-        median.map(|median| format!("{name} {median}"))
+    let below = PARTS.iter().filter_map(|part| {
+        let spread = figure.part(part)?;
+        Some(format!("{} {}", part.name, amount(Unit::Nanoseconds, spread.median)))
     });
-    below.into_iter().flatten().collect::<Vec<String>>().join(", ")
+    below.collect::<Vec<String>>().join(", ")
 }
 
 /// A plot for each row with several competitors: lines along an axis, or bars if there is no axis or only one place

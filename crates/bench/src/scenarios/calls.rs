@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
+use fastrand::Rng;
+use jittison::Jit;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{ExecutionSession, JitDylib, ResourceTracker, SymbolFlags};
 
@@ -20,6 +22,7 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let of = |group, competitor, round: fn(&Workload) -> Measures| scenario(group, competitor, workload, round);
     vec![
         of("lookup", JITTISON, lookups),
+        of("lookup, handles", JITTISON, handles),
         of("patch, swap", JITTISON, swaps),
         of("patch, guard", JITTISON, guards),
         of("patch, guard", EPOCH, epochs),
@@ -56,10 +59,11 @@ fn lookups_among(symbols: usize, lookups: usize) -> Result<[f64; 2], String> {
 /// The address of the first symbol.
 const FIRST: u64 = 0x1000;
 
+/// Looks the names up in random order.
 fn looking_up(dylib: &JitDylib, names: &[String], threads: usize, lookups: usize) -> Result<f64, String> {
+    let order = random_order(names.len(), lookups);
     let work = |dylib: &mut JitDylib| {
-        for lookup in 0..lookups {
-            let symbol = lookup * 7_919 % names.len();
+        for symbol in order.iter().map(|symbol| *symbol as usize) {
             let found = dylib.lookup_address(&names[symbol]).map_err(to_text)?;
             let is_right = found.value() == FIRST + symbol as u64;
             is_right.then_some(()).ok_or_else(|| format!("{} at {found:?}", names[symbol]))?;
@@ -70,6 +74,50 @@ fn looking_up(dylib: &JitDylib, names: &[String], threads: usize, lookups: usize
     Ok(1e9 / rate)
 }
 
+/// So many random numbers below `end`, drawn before the clock starts.
+fn random_order(end: usize, count: usize) -> Vec<u32> {
+    let mut rng = Rng::with_seed(5);
+    (0..count).map(|_| rng.u32(..end as u32)).collect()
+}
+
+/// Owned handles to ready functions of as many modules, by the call that the README shows, in random order.
+fn handles(workload: &Workload) -> Measures {
+    let mut measures = Vec::new();
+    for modules in workload.sizes.lookups_among {
+        let mut fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
+        let mut names = Vec::with_capacity(*modules);
+        let link_next = |_| {
+            let ready = fixture.next()?;
+            let module = fixture.link_checked(&ready)?;
+            names.push(ready.instance.entry);
+            Ok(module)
+        };
+        let live = (0..*modules).map(link_next).collect::<Result<Vec<ResourceTracker>, String>>()?;
+        let order = random_order(names.len(), workload.sizes.lookups);
+        let work = |jit: &mut Jit| {
+            order.iter().try_for_each(|module| {
+                // SAFETY: every entry has this signature.
+                let function = unsafe { jit.lookup::<Run>(&names[*module as usize]) }.map_err(to_text)?;
+                black_box(&function);
+                Ok(())
+            })
+        };
+        let jit = &fixture.linker.jit;
+        // The first lookup of each name finds it on the general path.
+        work(&mut jit.clone())?;
+        let one = rate_together(&mut [jit.clone()], order.len(), work)?;
+        let two = rate_together(&mut [jit.clone(), jit.clone()], order.len(), work)?;
+        measures.push(single(rows::HANDLE.at(*modules, JITTISON), Unit::Nanoseconds, 1e9 / one));
+        measures.push(single(rows::HANDLE_THREADS.at(*modules, JITTISON), Unit::Ratio, two / one));
+        fixture.remove_all(live)?;
+    }
+    Ok(measures)
+}
+
+/// An even number: the last one redirects to the second target.
+const REDIRECTS: usize = 1_000_000;
+
+/// The swaps redirect by name, as the peers do.
 fn swaps(workload: &Workload) -> Measures {
     let mut fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
     let (jit, dylib) = (fixture.linker.jit.clone(), fixture.linker.dylib.clone());
@@ -80,8 +128,18 @@ fn swaps(workload: &Workload) -> Measures {
     let stub = jit.stub(&dylib, "stub").map_err(to_text)?;
     // SAFETY: every target of the stub has this signature.
     let function = unsafe { jit.lookup::<Run>("stub") }.map_err(to_text)?;
-    let redirect = nanoseconds_each(1_000_000, |number| {
+    let mut outcome = Ok(());
+    let by_name = nanoseconds_each(REDIRECTS, |number| {
         // SAFETY: both have the same signature, and neither is removed.
+        let redirected = unsafe { jit.redirect_stub(&dylib, "stub", linked[number & 1].0) };
+        if redirected.is_err() {
+            outcome = redirected.map_err(to_text);
+        }
+    });
+    outcome?;
+    check_function(&function, &targets[1])?;
+    let by_handle = nanoseconds_each(REDIRECTS, |number| {
+        // SAFETY: as above.
         unsafe { stub.redirect(black_box(linked[number & 1].0)) };
     });
     check_function(&function, &targets[1])?;
@@ -94,7 +152,7 @@ fn swaps(workload: &Workload) -> Measures {
                 samples.one(|| {
                     let (address, tracker) = link(&jit, &dylib, &ready.instance)?;
                     // SAFETY: the same signature; the old version is removed after this call.
-                    unsafe { stub.redirect(address) };
+                    unsafe { jit.redirect_stub(&dylib, "stub", address) }.map_err(to_text)?;
                     current.replace(tracker).map_or(Ok(()), remove_now)
                 })
             })
@@ -102,7 +160,8 @@ fn swaps(workload: &Workload) -> Measures {
         batch.last().map_or(Ok(()), |last| check_function(&function, &last.instance))?;
     }
     Ok(vec![
-        single(rows::REDIRECT.by(JITTISON), Unit::Nanoseconds, redirect),
+        single(rows::REDIRECT.by(JITTISON), Unit::Nanoseconds, by_name),
+        single(rows::REDIRECT_HANDLE.by(JITTISON), Unit::Nanoseconds, by_handle),
         samples.into_measure(rows::SWAP.by(JITTISON)),
     ])
 }

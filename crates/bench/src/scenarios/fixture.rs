@@ -2,6 +2,7 @@
 
 use jittison_test_support::bench::objects::{Instance, Template};
 
+use crate::measure::cache::evict;
 use crate::measure::checks::check;
 use crate::measure::samples::BATCH;
 use crate::measure::workload::Workload;
@@ -11,6 +12,8 @@ pub struct Fixture<'a, L> {
     pub linker: L,
     template: &'a Template,
     number: u32,
+    /// Whether the bytes of a batch are taken out of the cache before it is linked.
+    pub is_cold: bool,
 }
 
 /// An instance that is ready to be linked.
@@ -26,7 +29,7 @@ impl<'a, L: Linker> Fixture<'a, L> {
 
     /// Uses the given linker. Links and removes a first module, which pays for one-time work.
     pub fn of(linker: L, template: &'a Template) -> Result<Fixture<'a, L>, String> {
-        let mut fixture = Fixture { linker, template, number: 0 };
+        let mut fixture = Fixture { linker, template, number: 0, is_cold: false };
         let first = fixture.fill(1)?;
         fixture.remove_all(first)?;
         Ok(fixture)
@@ -41,7 +44,11 @@ impl<'a, L: Linker> Fixture<'a, L> {
     }
 
     pub fn make_batch(&mut self) -> Result<Vec<Ready<L>>, String> {
-        (0..BATCH).map(|_| self.next()).collect()
+        let batch = (0..BATCH).map(|_| self.next()).collect::<Result<Vec<Ready<L>>, String>>()?;
+        if self.is_cold {
+            batch.iter().for_each(|ready| evict(&ready.instance.bytes));
+        }
+        Ok(batch)
     }
 
     pub fn link_checked(&mut self, ready: &Ready<L>) -> Result<L::Live, String> {

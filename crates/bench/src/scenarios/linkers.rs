@@ -40,6 +40,29 @@ pub fn small_links<L: Linker + 'static>(workload: &Rc<Workload>) -> Box<dyn Scen
     scenario("link, small", L::NAME, workload, link_small::<L>)
 }
 
+/// Links of objects whose bytes are in no cache. For linkers that read the object's bytes while the clock runs.
+pub fn cold_links<L: Linker + 'static>(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
+    vec![
+        scenario("link, small, cold", L::NAME, workload, |workload| {
+            let fixture = Fixture::<L>::new(workload, &L::objects(workload)?.small)?;
+            link_cold(fixture, workload.sizes.small_links, rows::LINK_SMALL_COLD)
+        }),
+        scenario("link, medium, cold", L::NAME, workload, |workload| {
+            let fixture = Fixture::<L>::new(workload, &L::objects(workload)?.medium)?;
+            link_cold(fixture, workload.sizes.medium_links, rows::LINK_MEDIUM_COLD)
+        }),
+    ]
+}
+
+fn link_cold<L: Linker>(mut fixture: Fixture<L>, count: usize, row: rows::Row) -> Measures {
+    fixture.is_cold = true;
+    let (mut links, mut live) = (Samples::default(), Vec::with_capacity(count));
+    while live.len() < count.min(L::MAX_LIVE) {
+        link_batch(&mut fixture, &mut links, &mut live)?;
+    }
+    Ok(vec![links.into_measure(row.by(L::NAME))])
+}
+
 fn link_small<L: Linker>(workload: &Workload) -> Measures {
     let mut fixture = Fixture::<L>::new(workload, &L::objects(workload)?.small)?;
     let keys = [rows::LINK_SMALL.by(L::NAME), rows::REMOVE_SMALL.by(L::NAME)];
@@ -200,10 +223,12 @@ fn memory_of<L: Linker>(workload: &Workload, count: usize) -> Measures {
     let live = fixture.fill(count)?;
     let (full, content) = (Resident::measure()?, fixture.linker.content_bytes());
     fixture.remove_all(live)?;
-    fixture.linker.release_free();
     let left = Resident::measure()?;
     let each = |more: f64| more / count as f64;
-    let mut measures = vec![single(rows::RESIDENT.at(count, L::NAME), Unit::Bytes, each(full.bytes - before.bytes))];
+    let mut measures = vec![
+        single(rows::RESIDENT.at(count, L::NAME), Unit::Bytes, each(full.bytes - before.bytes)),
+        single(rows::RSS.at(count, L::NAME), Unit::Bytes, each(full.rss - before.rss)),
+    ];
     if let (Some(content), Some(before)) = (content, content_before) {
         measures.push(single(rows::CONTENT.at(count, L::NAME), Unit::Bytes, each((content - before) as f64)));
     }
@@ -211,6 +236,10 @@ fn memory_of<L: Linker>(workload: &Workload, count: usize) -> Measures {
         single(rows::LEFTOVER.at(count, L::NAME), Unit::Bytes, left.bytes - before.bytes),
         single(rows::MAPPINGS.at(count, L::NAME), Unit::Count, each(full.mappings - before.mappings)),
     ]);
+    if fixture.linker.release_free() {
+        let released = Resident::measure()?.bytes - before.bytes;
+        measures.push(single(rows::RELEASED.at(count, L::NAME), Unit::Bytes, released));
+    }
     Ok(measures)
 }
 

@@ -70,13 +70,15 @@ fn million(workload: &Workload) -> Measures {
     measures.extend(rows::against_a_thousand(&removed, JITTISON));
 
     fixture.remove_all(live)?;
-    fixture.linker.jit.release_free();
     let left = Resident::measure()?.bytes - before.bytes;
+    fixture.linker.jit.release_free();
+    let released = Resident::measure()?.bytes - before.bytes;
     let each = |more: f64| more / MILLION as f64;
     measures.extend([
         single(rows::RESIDENT.at(MILLION, JITTISON), Unit::Bytes, each(full.bytes - before.bytes)),
         single(rows::CONTENT.at(MILLION, JITTISON), Unit::Bytes, each(content as f64)),
         single(rows::LEFTOVER.at(MILLION, JITTISON), Unit::Bytes, left),
+        single(rows::RELEASED.at(MILLION, JITTISON), Unit::Bytes, released),
         single(rows::MAPPINGS.at(MILLION, JITTISON), Unit::Count, each(full.mappings - before.mappings)),
     ]);
     Ok(measures)

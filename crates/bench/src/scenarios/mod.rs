@@ -13,5 +13,6 @@ mod ours;
 pub mod programs;
 pub mod registry;
 mod sizes;
+pub mod start;
 pub mod system_calls;
 mod tableless;

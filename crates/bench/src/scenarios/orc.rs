@@ -40,11 +40,16 @@ fn scenarios_of(workload: &Rc<Workload>, orc: &Orc) -> Vec<Box<dyn Scenario>> {
 
 fn link_small(orc: &Orc, workload: &Workload) -> Measures {
     let figures = orc.run("link", workload.small_file()?, workload.sizes.small_links, 0)?;
-    Ok(vec![
+    let mut measures = vec![
         figures.nanoseconds("add", rows::LINK_SMALL.by(orc.competitor))?,
         figures.nanoseconds("remove", rows::REMOVE_SMALL.by(orc.competitor))?,
-        figures.measure("allocations", rows::ALLOCATIONS.by(orc.competitor), Unit::Count)?,
-    ])
+    ];
+    if orc.counts_allocations() {
+        measures.push(figures.measure("allocations", rows::ALLOCATIONS.by(orc.competitor), Unit::Count)?);
+    }
+    let cold = orc.run("cold", workload.small_file()?, workload.sizes.small_links, 0)?;
+    measures.push(cold.nanoseconds("add", rows::LINK_SMALL_COLD.by(orc.competitor))?);
+    Ok(measures)
 }
 
 fn link_medium(orc: &Orc, workload: &Workload) -> Measures {
@@ -53,6 +58,8 @@ fn link_medium(orc: &Orc, workload: &Workload) -> Measures {
     let (live, replaced) = workload.sizes.medium_replaced();
     let figures = orc.run("remove", workload.medium_file()?, replaced, live)?;
     measures.push(figures.nanoseconds("link", rows::MEDIUM_AGAIN.by(orc.competitor))?);
+    let cold = orc.run("cold", workload.medium_file()?, workload.sizes.medium_links, 0)?;
+    measures.push(cold.nanoseconds("add", rows::LINK_MEDIUM_COLD.by(orc.competitor))?);
     Ok(measures)
 }
 
@@ -99,6 +106,7 @@ fn threads(orc: &Orc, workload: &Workload) -> Measures {
         figures.measure("one", rows::ONE_THREAD.by(orc.competitor), Unit::PerSecond)?,
         figures.measure("two", rows::TWO_THREADS.by(orc.competitor), Unit::PerSecond)?,
         figures.measure("ratio", rows::THREADS.by(orc.competitor), Unit::Ratio)?,
+        figures.measure("shared", rows::SHARED_DYLIB.by(orc.competitor), Unit::Ratio)?,
     ])
 }
 
@@ -109,6 +117,9 @@ fn lookups(orc: &Orc, workload: &Workload) -> Measures {
         measures.push(figures.nanoseconds("one", rows::LOOKUP.at(*symbols, orc.competitor))?);
         measures.push(figures.nanoseconds("two", rows::LOOKUP_TWO.at(*symbols, orc.competitor))?);
         measures.push(figures.measure("ratio", rows::LOOKUP_THREADS.at(*symbols, orc.competitor), Unit::Ratio)?);
+        // ORC has one call, which returns an address that keeps nothing.
+        measures.push(figures.nanoseconds("one", rows::HANDLE.at(*symbols, orc.competitor))?);
+        measures.push(figures.measure("ratio", rows::HANDLE_THREADS.at(*symbols, orc.competitor), Unit::Ratio)?);
     }
     Ok(measures)
 }
@@ -139,6 +150,7 @@ fn memory(orc: &Orc, workload: &Workload) -> Measures {
     for live in workload.sizes.residents.iter().filter(|live| **live <= MAX_MAPPED) {
         let figures = orc.run("resident", workload.small_file()?, 0, *live)?;
         measures.push(figures.measure("bytes", rows::RESIDENT.at(*live, orc.competitor), Unit::Bytes)?);
+        measures.push(figures.measure("rss", rows::RSS.at(*live, orc.competitor), Unit::Bytes)?);
         measures.push(figures.measure("left", rows::LEFTOVER.at(*live, orc.competitor), Unit::Bytes)?);
         measures.push(figures.measure("mappings", rows::MAPPINGS.at(*live, orc.competitor), Unit::Count)?);
     }

@@ -22,14 +22,20 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
 
 fn threads(workload: &Workload) -> Measures {
     let mut fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
-    let mut workers = [Worker::new(&mut fixture, "first")?, Worker::new(&mut fixture, "second")?];
+    let [first, second] = [fixture.linker.create_dylib("first")?, fixture.linker.create_dylib("second")?];
     let operations = workload.sizes.thread_churns;
-    let one = rate_together(&mut workers[..1], operations, |worker| worker.run(operations))?;
-    let two = rate_together(&mut workers, operations, |worker| worker.run(operations))?;
+    let mut apart = [Worker::new(&mut fixture, &first)?, Worker::new(&mut fixture, &second)?];
+    let one = rate_together(&mut apart[..1], operations, |worker| worker.run(operations))?;
+    let two = rate_together(&mut apart, operations, |worker| worker.run(operations))?;
+    drop(apart);
+    let mut shared = [Worker::new(&mut fixture, &first)?, Worker::new(&mut fixture, &first)?];
+    let one_of_shared = rate_together(&mut shared[..1], operations, |worker| worker.run(operations))?;
+    let two_in_one = rate_together(&mut shared, operations, |worker| worker.run(operations))?;
     Ok(vec![
         single(rows::ONE_THREAD.by(JITTISON), Unit::PerSecond, one),
         single(rows::TWO_THREADS.by(JITTISON), Unit::PerSecond, two),
         single(rows::THREADS.by(JITTISON), Unit::Ratio, two / one),
+        single(rows::SHARED_DYLIB.by(JITTISON), Unit::Ratio, two_in_one / one_of_shared),
     ])
 }
 
@@ -46,8 +52,8 @@ const RING: usize = 256;
 const LIVE_IN_RING: usize = 100;
 
 impl Worker {
-    fn new(fixture: &mut Fixture<Jittison>, name: &str) -> Result<Worker, String> {
-        let (jit, dylib) = (fixture.linker.jit.clone(), fixture.linker.create_dylib(name)?);
+    fn new(fixture: &mut Fixture<Jittison>, dylib: &JitDylib) -> Result<Worker, String> {
+        let (jit, dylib) = (fixture.linker.jit.clone(), dylib.clone());
         let ring = (0..RING).map(|_| Ok(fixture.next()?.instance)).collect::<Result<Vec<Instance>, String>>()?;
         let mut worker = Worker { jit, dylib, ring, live: (0..RING).map(|_| None).collect(), at: 0 };
         worker.run(RING)?;

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::measure::competitor::{Competitor, JITTISON};
 use crate::measure::machine::output_of;
+use crate::measure::samples::single;
 use crate::measure::scenario::{Key, Measure, Measures, Scenario, Unit, to_text};
 use tempfile::TempDir;
 
@@ -195,17 +196,9 @@ impl Program {
     }
 
     fn measures(&self, sample: &Value) -> Measures {
-        let measure = |what: &str, unit, value| Measure {
-            key: Key {
-                group: GROUP,
-                what: format!("{}: {what}", self.name),
-                at: None,
-                competitor: self.tool.competitor.to_string(),
-            },
-            unit,
-            value,
-            p99: None,
-            cpu: None,
+        let measure = |what: &str, unit, value| {
+            let what = format!("{}: {what}", self.name);
+            single(Key { group: GROUP, what, at: None, competitor: self.tool.competitor.to_string() }, unit, value)
         };
         let nanoseconds = |figure| Ok::<f64, String>(number(sample, figure)? * 1e3);
         let run = measure("link and run", Unit::Nanoseconds, nanoseconds("wall_us")?);

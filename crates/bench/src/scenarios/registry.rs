@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::{
-    calls, floor, handles, large, linkers, memory_manager, million, orc, ours, sizes, system_calls, tableless,
+    calls, floor, handles, large, linkers, memory_manager, million, orc, ours, sizes, start, system_calls, tableless,
 };
 use crate::measure::competitor::*;
 use crate::measure::machine::output_of;
@@ -21,7 +21,9 @@ use crate::workloads;
 /// takes part if it is one of the programs, which build its object.
 pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool, has_sqlite: bool) -> Vec<Box<dyn Scenario>> {
     let mut all = linkers::scenarios::<Jittison>(workload);
+    all.extend(linkers::cold_links::<Jittison>(workload));
     all.push(linkers::small_links::<JittisonLazily>(workload));
+    all.extend(linkers::cold_links::<JittisonLazily>(workload));
     all.extend(ours::scenarios(workload));
     all.extend(calls::scenarios(workload));
     all.extend(orc::scenarios(workload, peers));
@@ -38,14 +40,27 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool, has_sqli
     all.extend(million::scenarios(workload, is_quick));
     all.extend(sizes::scenarios(workload, peers, is_quick));
     all.extend(system_calls::scenarios(workload, peers));
+    all.extend(start::scenarios(workload, peers));
     all.extend(workloads::scenarios(is_quick));
     // A stable sort: the order within a group does not change.
     all.sort_by_cached_key(|scenario| group_position(&scenario.title()));
     all
 }
 
-const GROUPS: [&str; 11] =
-    ["link", "remove", "size", "churn", "threads", "lookup", "patch", "dylib", "memory manager", "memory", "workload"];
+const GROUPS: [&str; 12] = [
+    "link",
+    "remove",
+    "size",
+    "churn",
+    "threads",
+    "lookup",
+    "patch",
+    "dylib",
+    "start",
+    "memory manager",
+    "memory",
+    "workload",
+];
 
 /// Titles begin with their group; the first that fits counts. Other titles come last.
 fn group_position(title: &str) -> usize {
@@ -73,6 +88,10 @@ pub fn competitors(peers: &Path) -> Vec<Competitor> {
             "MapperJITLinkMemoryManager with slabs of 64 MiB, .eh_frame dropped (exceptions cannot pass through the code), \
              each object parsed once, glibc keeps its memory, names interned before lookups",
         ));
+    }
+    if peers.join("orc-jemalloc").exists() {
+        let version = version(peers).unwrap_or_default();
+        all.push(of(ORC_WITH_JEMALLOC, &version, "as at its best, with jemalloc 5 instead of glibc's allocator"));
     }
     all.push(of(
         DLOPEN,

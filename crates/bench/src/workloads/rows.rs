@@ -1,6 +1,7 @@
 //! [`Rows`]: collects the figures of one round of one workload.
 
 use super::times::Times;
+use crate::measure::samples::single;
 use crate::measure::scenario::{Key, Measure, Unit};
 
 pub struct Rows {
@@ -42,6 +43,6 @@ impl Rows {
     fn push(&mut self, what: &str, unit: Unit, value: f64, p99: Option<f64>) {
         let what = format!("{}: {what}", self.variant);
         let key = Key { group: self.group, what, at: None, competitor: self.competitor.to_owned() };
-        self.rows.push(Measure { key, unit, value, p99, cpu: None });
+        self.rows.push(Measure { p99, ..single(key, unit, value) });
     }
 }

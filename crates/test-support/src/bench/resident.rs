@@ -1,10 +1,12 @@
 //! [`Resident`]: the resident memory of this process, and its number of mappings.
 //!
-//! It uses `Pss`. `VmRSS` counts a page twice if it is mapped twice, once writable and once executable.
+//! `bytes` is `Pss`: the memory that this process takes from the machine. `rss` is what `ps` shows: it counts a page twice that
+//! is mapped twice, once writable and once executable.
 
 #[derive(Clone, Copy)]
 pub struct Resident {
     pub bytes: f64,
+    pub rss: f64,
     pub mappings: f64,
 }
 
@@ -16,9 +18,12 @@ impl Resident {
         let read = |path| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
         let mappings = read("/proc/self/maps")?.lines().count() as f64;
         let sums = read("/proc/self/smaps_rollup")?;
-        let kilobytes = sums.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix("kB"));
-        let kilobytes: f64 = kilobytes.and_then(|text| text.trim().parse().ok()).ok_or("no Pss")?;
-        Ok(Resident { bytes: kilobytes * 1024.0, mappings })
+        let bytes = |name: &str| {
+            let kilobytes = sums.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"));
+            let kilobytes: Option<f64> = kilobytes.and_then(|text| text.trim().parse().ok());
+            kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| format!("no {name} in /proc/self/smaps_rollup"))
+        };
+        Ok(Resident { bytes: bytes("Pss:")?, rss: bytes("Rss:")?, mappings })
     }
 
     /// The growth in bytes since the measurement. Negative if there is less now.
