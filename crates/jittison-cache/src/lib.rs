@@ -1,8 +1,8 @@
 //! [`CodeCache`]: compiled code by key, bounded in bytes and in entries. When it is full, the entry that was used least recently
 //! is evicted.
 //!
-//! Each entry has a dylib of its own, so entries may define the same names. Eviction removes the dylib. What runs is never
-//! freed: a caller holds its entry, and the entry's memory goes when the last holder drops it.
+//! Each entry has a dylib of its own, so entries may define the same names. What runs is never freed: a caller holds its entry,
+//! and the dylib is removed when the last holder drops the entry. The cache is one of the holders, until it evicts the entry.
 //!
 //! ```
 //! # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/add.o"));
@@ -33,7 +33,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use jittison::error::Result;
 use jittison::{Jit, JitDylib, ResourceTracker};
@@ -83,7 +83,8 @@ struct State<K, V> {
     statistics: Statistics,
 }
 
-/// An entry of a cache: what the compiler returned, mostly handles of functions. A clone keeps the entry's memory.
+/// An entry of a cache: what the compiler returned, mostly handles of functions. A clone keeps the entry's code and names, also
+/// after eviction.
 pub struct Entry<V>(Arc<Shared<V>>);
 
 struct Shared<V> {
@@ -99,7 +100,7 @@ struct Code {
     bytes: u64,
     /// Where the bytes are counted while the entry is evicted and held.
     evicted_bytes: Arc<AtomicU64>,
-    is_evicted: AtomicU64,
+    is_evicted: AtomicBool,
 }
 
 impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
@@ -184,7 +185,7 @@ impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
         let dylib = self.jit.create_dylib(&format!("cache entry {number} of {self:p}"))?;
         let (jit, evicted_bytes) = (self.jit.clone(), self.evicted_bytes.clone());
         // From here on the drop of `code` removes the dylib.
-        let mut code = Code { dylib, jit, bytes: 0, evicted_bytes, is_evicted: AtomicU64::new(0) };
+        let mut code = Code { dylib, jit, bytes: 0, evicted_bytes, is_evicted: AtomicBool::new(false) };
         let tracker = code.dylib.create_tracker()?;
         let value = compile(&code.dylib, &tracker)?;
         code.bytes = self.jit.usage_of_dylib(&code.dylib).total();
@@ -219,22 +220,21 @@ impl<V> Entry<V> {
         self.0.code.bytes
     }
 
-    /// Removes the names of an entry, and its memory if nobody holds the entry. The caller holds no lock.
+    /// Drops the reference of the cache. The caller holds no lock.
     fn evict(self) {
         let code = &self.0.code;
-        code.is_evicted.store(1, Ordering::Relaxed);
         code.evicted_bytes.fetch_add(code.bytes, Ordering::Relaxed);
-        // An error means that the session has ended, so nothing is left to remove.
-        let _ = code.jit.session().remove_dylib(&code.dylib);
+        code.is_evicted.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Code {
     fn drop(&mut self) {
-        match self.is_evicted.load(Ordering::Relaxed) {
-            0 => drop(self.jit.session().remove_dylib(&self.dylib)),
-            _ => drop(self.evicted_bytes.fetch_sub(self.bytes, Ordering::Relaxed)),
+        if *self.is_evicted.get_mut() {
+            self.evicted_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
+        // An error means that the session has ended, so nothing is left to remove.
+        let _ = self.jit.session().remove_dylib(&self.dylib);
     }
 }
 

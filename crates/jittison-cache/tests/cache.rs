@@ -81,6 +81,28 @@ fn an_evicted_entry_stays_as_long_as_a_caller_holds_it() {
     assert_eq!(jit.memory_statistics().live_bytes, live);
 }
 
+/// Symptom: eviction removed the dylib of an entry that a caller held. Code that was not linked yet could not be linked any more, and
+/// an address lost its memory.
+#[test]
+fn an_evicted_entry_keeps_its_names_and_its_memory_as_long_as_a_caller_holds_it() {
+    let jit = Jit::new().unwrap();
+    let live = jit.memory_statistics().live_bytes;
+    let cache = CodeCache::new(&jit, Limits { bytes: u64::MAX, entries: 1 });
+    let held = cache.get_or_compile(&1, |dylib, tracker| {
+        drop(compile(&jit, dylib, tracker, 7)?);
+        Ok((dylib.clone(), jit.address_of(dylib, "run")?))
+    });
+    let held = held.unwrap();
+    let bytes = jit.memory_statistics().live_bytes - live;
+    assert!(cache.evict(&1) && cache.get(&1).is_none());
+    assert_eq!(jit.address_of(&held.0, "run").unwrap(), held.1);
+    assert_eq!(jit.memory_statistics().live_bytes, live + bytes);
+    let dylib = held.0.clone();
+    drop(held);
+    assert!(dylib.is_defunct());
+    assert_eq!(jit.memory_statistics().live_bytes, live);
+}
+
 #[test]
 fn a_failed_compilation_adds_nothing_and_may_be_tried_again() {
     let (jit, cache) = cache(10, u64::MAX);
