@@ -90,7 +90,7 @@ impl JITBuilder {
     }
 
     /// Adds a search for symbols that [`symbol`](Self::symbol) has not named. The last search is asked first. A module asks
-    /// once for each name, before the search of the process.
+    /// before the search of the process, and keeps what was found. One thread at a time is in a search.
     pub fn symbol_lookup_fn(&mut self, lookup: SymbolLookup) -> &mut JITBuilder {
         self.lookups.push(lookup);
         self
