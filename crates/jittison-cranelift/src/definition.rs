@@ -1,6 +1,7 @@
 //! [`Definition`]: a function or a data object that is defined and not finalised yet, and the graph of several.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::UnwindInfo;
@@ -67,6 +68,18 @@ pub(crate) enum Content {
     Zeroes(u64),
 }
 
+/// The start of the names of symbols that were declared without one. Cranelift's own names for them begin with `.L`, which marks
+/// labels that debuggers leave out.
+const ANONYMOUS: &str = "<anonymous ";
+
+/// Refuses a name that could be the one of a symbol without a name.
+pub(crate) fn check_declared(name: &str) -> ModuleResult<()> {
+    match name.starts_with(ANONYMOUS) {
+        true => Err(ModuleError::Backend(anyhow::anyhow!("`{name}` is a name of symbols that have none"))),
+        false => Ok(()),
+    }
+}
+
 /// How the names of a module become names of its dylib.
 pub(crate) struct Names<'a> {
     pub(crate) declarations: &'a ModuleDeclarations,
@@ -74,14 +87,14 @@ pub(crate) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The name of a symbol of the module. Cranelift's names of anonymous symbols begin with `.L`, which marks labels that no
-    /// symbol table has.
+    /// The name of a symbol of the module: the declared one. A symbol that was declared without a name has one that begins with
+    /// [`ANONYMOUS`], which no declared name does.
     pub(crate) fn of(&self, id: FuncOrDataId) -> String {
-        let name = match id {
-            FuncOrDataId::Func(id) => self.declarations.get_function_decl(id).linkage_name(id),
-            FuncOrDataId::Data(id) => self.declarations.get_data_decl(id).linkage_name(id),
+        let (declared, id): (_, &dyn fmt::Display) = match &id {
+            FuncOrDataId::Func(id) => (&self.declarations.get_function_decl(*id).name, id),
+            FuncOrDataId::Data(id) => (&self.declarations.get_data_decl(*id).name, id),
         };
-        name.strip_prefix(".L").unwrap_or(&name).to_string()
+        declared.clone().unwrap_or_else(|| format!("{ANONYMOUS}{id}>"))
     }
 
     fn linkage(&self, id: FuncOrDataId) -> Linkage {

@@ -3,7 +3,7 @@
 use cranelift_codegen::Context;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_control::ControlPlane;
-use cranelift_module::{FuncId, ModuleDeclarations, ModuleResult, default_libcall_names};
+use cranelift_module::{FuncId, FuncOrDataId, ModuleDeclarations, ModuleResult, default_libcall_names};
 use jittison::link::BuiltGraph;
 
 use crate::definition::{self, Definition, Names};
@@ -27,9 +27,9 @@ pub fn function_graph(
     context: &mut Context,
 ) -> ModuleResult<BuiltGraph> {
     let mut definition = Definition::compile(isa, id, context, &mut ControlPlane::default())?;
-    let is_declared = declarations.get_function_decl(id).linkage_name(id) == symbol;
-    definition.symbol = (!is_declared).then(|| symbol.to_string());
     let libcalls = default_libcall_names();
     let names = Names { declarations, libcalls: &libcalls };
+    let is_declared = names.of(FuncOrDataId::Func(id)) == symbol;
+    definition.symbol = (!is_declared).then(|| symbol.to_string());
     definition::titled_graph(title, vec![definition], &names, isa)
 }

@@ -59,6 +59,18 @@ enum State {
     Redefinable(Patchable),
 }
 
+impl State {
+    /// Whether the name has no definition.
+    fn may_define(&self) -> bool {
+        match self {
+            State::Declared => true,
+            // Its group was removed, or transferred: then the session finds the name defined.
+            State::Finalized { tracker, .. } => tracker.is_defunct(),
+            State::Pending | State::Redefinable(_) => false,
+        }
+    }
+}
+
 impl JITModule {
     /// Makes a module.
     ///
@@ -321,13 +333,13 @@ impl JITModule {
         }
         match &self.functions[id] {
             State::Redefinable(patchable) => Ok(patchable.clone()),
-            State::Declared => {
+            state if state.may_define() => {
                 let builder = self.jit.patchable_builder(&self.dylib, &[&name]);
                 // A history would keep replaced code until the next definition. There is no limit of versions in use, because
                 // a thread that is not scheduled may be inside many of them.
                 builder.history(0).max_versions(usize::MAX).build().map_err(backend)
             }
-            State::Pending | State::Finalized { .. } => {
+            _ => {
                 let problem = "its callers are bound to the definition that it has; define it by redefine_function, also \
                                the first time";
                 Err(self.refused(id, problem))
@@ -425,13 +437,7 @@ impl JITModule {
         if !linkage.is_definable() {
             return Err(ModuleError::InvalidImportDefinition(self.name(id)));
         }
-        let may_define = match self.state_mut(id) {
-            State::Declared => true,
-            // Its group was removed, or transferred: then the link finds the name defined.
-            State::Finalized { tracker, .. } => tracker.is_defunct(),
-            State::Pending | State::Redefinable(_) => false,
-        };
-        if !may_define {
+        if !self.state_mut(id).may_define() {
             return Err(ModuleError::DuplicateDefinition(self.name(id)));
         }
         match self.grouping {
@@ -462,6 +468,7 @@ impl Module for JITModule {
     }
 
     fn declare_function(&mut self, name: &str, linkage: Linkage, signature: &ir::Signature) -> ModuleResult<FuncId> {
+        definition::check_declared(name)?;
         self.declarations.declare_function(name, linkage, signature).map(|(id, _)| id)
     }
 
@@ -470,6 +477,7 @@ impl Module for JITModule {
     }
 
     fn declare_data(&mut self, name: &str, linkage: Linkage, writable: bool, tls: bool) -> ModuleResult<DataId> {
+        definition::check_declared(name)?;
         self.declarations.declare_data(name, linkage, writable, tls).map(|(id, _)| id)
     }
 

@@ -211,6 +211,28 @@ fn symbols_of_the_builder_come_before_its_searches_and_the_last_search_is_asked_
     assert_eq!(callers.map(|caller| call(&module, caller, -5)), [996, 1996, 6]);
 }
 
+/// Symptom: a call of the host's `fn1` reached the module's second function, which has no name.
+#[test]
+fn a_name_of_the_host_is_never_that_of_a_function_without_a_name() {
+    extern "C" fn of_host(x: i64) -> i64 {
+        x + 1000
+    }
+    let mut builder = builder(Grouping::Single);
+    builder.symbol("fn1", of_host as *const u8).symbol(".Lfn1", of_host as *const u8);
+    let mut module = JITModule::new(builder);
+    let named = declare(&mut module, "fn1", Linkage::Import);
+    let signature = signature(&module);
+    let anonymous = module.declare_anonymous_function(&signature).unwrap();
+    assert_eq!(anonymous.as_u32(), 1);
+    define(&mut module, anonymous, |_, _, x| x).unwrap();
+    module.finalize_definitions().unwrap();
+    let label = declare(&mut module, ".Lfn1", Linkage::Import);
+    let callers = [named, label, anonymous].map(|callee| calls(&mut module, &format!("calls_{callee}"), callee));
+    module.finalize_definitions().unwrap();
+    assert_eq!(callers.map(|caller| call(&module, caller, 1)), [1002, 1002, 2]);
+    assert!(module.declare_function("<anonymous funcid1>", Linkage::Import, &signature).is_err());
+}
+
 #[test]
 fn a_missing_symbol_is_an_error_and_the_module_goes_on() {
     for grouping in [Grouping::Manual, Grouping::Single] {

@@ -62,6 +62,19 @@ fn a_function_is_redefined_under_two_callers_and_replaced_code_is_freed() {
 }
 
 #[test]
+fn a_function_of_a_removed_group_may_be_defined_again_in_versions() {
+    let mut module = module(Grouping::Manual);
+    let id = adds(&mut module, "f", 1);
+    module.finalize_definitions().unwrap();
+    assert!(redefine(&mut module, id, 2).is_err(), "its callers are bound to the definition");
+    module.next_group().unwrap().remove().unwrap();
+    for number in [2, 3] {
+        drop(redefine(&mut module, id, number).unwrap());
+        assert_eq!(call(&module, id, 10), 10 + number);
+    }
+}
+
+#[test]
 fn a_redefinition_that_fails_changes_nothing() {
     let mut module = module(Grouping::Manual);
     let missing = declare(&mut module, "no_such_function_anywhere", Linkage::Import);
