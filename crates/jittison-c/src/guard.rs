@@ -3,11 +3,11 @@
 //! The tables are shared, so each value knows the thread that made it, and every use compares threads first. A thread that ends
 //! inside a guard leaks it: later removals then wait for ever, and name the guard.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ffi::c_void;
 use std::mem;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jittison::base::CallEntry;
 use jittison::{Guard, Jit};
@@ -28,9 +28,31 @@ static GUARDS: Table<Bound<Guard<'static>>> = Table::new(Kind::Guard);
 pub(crate) type CallHandle = Handle<Bound<CallEntry>>;
 static CALLS: Table<Bound<CallEntry>> = Table::new(Kind::Call);
 
+/// Names a thread of the process, also while its thread-local variables are destroyed: `std::thread::current` panics then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ThreadNumber(u64);
+
+impl ThreadNumber {
+    /// That of the calling thread.
+    fn current() -> ThreadNumber {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            /// Zero before the first use. It has no destructor, so it is there until the thread has ended.
+            static NUMBER: Cell<u64> = const { Cell::new(0) };
+        }
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                // Relaxed: the numbers only have to differ.
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            ThreadNumber(number.get())
+        })
+    }
+}
+
 /// A value that belongs to a thread, and its session.
 pub(crate) struct Bound<T> {
-    thread: ThreadId,
+    thread: ThreadNumber,
     /// `None` once it was left. Borrowed during a lookup, which may run code that tries to leave the guard.
     value: RefCell<Option<T>>,
     jit: Arc<Jit>,
@@ -44,11 +66,11 @@ unsafe impl<T> Sync for Bound<T> {}
 
 impl<T> Bound<T> {
     fn to_this_thread(value: T, jit: Arc<Jit>) -> Bound<T> {
-        Bound { thread: thread::current().id(), value: RefCell::new(Some(value)), jit }
+        Bound { thread: ThreadNumber::current(), value: RefCell::new(Some(value)), jit }
     }
 
     fn check_thread(&self) -> Result<(), Failure> {
-        if self.thread == thread::current().id() {
+        if self.thread == ThreadNumber::current() {
             return Ok(());
         }
         Err(Failure::Thread("it was entered by another thread; nothing was done; use it on that thread".into()))

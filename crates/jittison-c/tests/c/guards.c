@@ -14,6 +14,42 @@ static void *elsewhere(void *unused) {
     return unused;
 }
 
+/* A guard and a call that the destructor of a thread-specific value leaves, in its last round: after the destructors of the
+ * library's own thread-local values. The destructor also enters and leaves another guard. */
+static pthread_key_t late;
+static jittison_session late_session;
+static jittison_guard late_guard;
+static jittison_call late_call;
+static int late_round;
+
+static void leave_late(void *value) {
+    jittison_guard other;
+    if (++late_round < 3) {
+        CHECK(pthread_setspecific(late, value) == 0);
+        return;
+    }
+    OK(jittison_guard_enter(late_session, &other));
+    OK(jittison_guard_refresh(late_guard));
+    OK(jittison_guard_leave(other));
+    OK(jittison_guard_leave(late_guard));
+    OK(jittison_call_leave(late_call));
+}
+
+static void *enter_early(void *value) {
+    CHECK(pthread_setspecific(late, value) == 0);
+    OK(jittison_guard_enter(late_session, &late_guard));
+    OK(jittison_call_enter(late_session, &late_call));
+    return NULL;
+}
+
+static void guards_are_left_while_a_thread_ends(jittison_session session) {
+    pthread_t thread;
+    late_session = session;
+    CHECK(pthread_key_create(&late, leave_late) == 0);
+    CHECK(pthread_create(&thread, NULL, enter_early, &late) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(late_round == 3);
+}
+
 int main(int argc, char **argv) {
     jittison_session session, foreign;
     jittison_dylib foreign_dylib;
@@ -42,6 +78,8 @@ int main(int argc, char **argv) {
     OK(jittison_guard_refresh(guard));
     OK(jittison_removal_is_complete(removal, &flag));
     CHECK(flag);
+
+    guards_are_left_while_a_thread_ends(session);
 
     OK(jittison_session_create(NULL, &foreign));
     OK(jittison_dylib_main(foreign, &foreign_dylib));
