@@ -753,7 +753,7 @@ typedef struct jittison_generator_callbacks {
     /* sizeof(jittison_generator_callbacks). */
     size_t size;
     /* A lookup misses names in `dylib`: define those that the generator knows. Called without a lock, perhaps by several
-     * threads at once. `dylib` and the names are valid during the call; do not release the handle. Returns NULL, or an error
+     * threads at once: with JITTISON_SYMBOL_WEAK, both may define a name. `dylib` and the names are valid during the call; do not release the handle. Returns NULL, or an error
      * that fails the lookup, which the library then owns. */
     jittison_error *(*generate)(jittison_dylib dylib, const jittison_request *requests, size_t count, void *context);
     /* Called once, when the library uses neither the callbacks nor the context any more. May be NULL. */
@@ -826,7 +826,8 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_resolve(jitt
                                                                             size_t count);
 
 /* The code is in place. The tracker pins what the code refers to: `dependencies` are looked up and linked. The symbols become
- * ready. After an error, fail or release the responsibility. */
+ * ready when their dependencies are. They may be symbols of the unit itself, and units may depend on each other. After an
+ * error, fail or release the responsibility. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_responsibility_emit(jittison_responsibility responsibility,
                                                                          const jittison_unit_dependency *dependencies,
                                                                          size_t count);

@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 
+use jittison::Error;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{
-    MaterializationResponsibility, MaterializationUnit, RequiredState, SymbolFlags, SymbolRequest,
+    MaterializationResponsibility, MaterializationUnit, RequiredState, SymbolFlags, SymbolRef, SymbolRequest,
 };
-use jittison::{Error, JitDylib};
 use parking_lot::Mutex;
 
 use crate::callbacks::{Dropped, OwnedContext, outcome};
@@ -179,23 +179,30 @@ unsafe extern "C" fn jittison_responsibility_emit(
     run(|| {
         // SAFETY: C1 - the caller promises it.
         let dependencies = unsafe { read_slice(dependencies, count, "dependencies")? };
-        let read = |dependency: &Dependency| {
-            // SAFETY: C1 - the caller promises it.
-            let name = unsafe { dependency.name.read("the name of a dependency")? };
-            find(&*DYLIBS.get(dependency.dylib.bits)?, name)
-        };
-        let found = dependencies.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-        with(responsibility, |responsibility| {
-            let emitted = responsibility.notify_emitted(found.into_iter().flatten().collect());
-            (None, emitted.map_err(Failure::from))
+        with(responsibility, |responsibility| match find_all(&responsibility, dependencies) {
+            Err(failure) => (Some(responsibility), Err(failure)),
+            Ok(found) => (None, responsibility.notify_emitted(found).map_err(Failure::from)),
         })
     })
 }
 
-/// The definition of a name. `None` if it is absolute.
-fn find(dylib: &JitDylib, name: &str) -> Result<Option<jittison::session::SymbolRef>, Failure> {
-    let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?;
-    Ok(found.into_iter().next().and_then(|result| result.symbol))
+/// The definitions of dependencies, without those that are absolute. It waits for addresses only: two units may depend on each
+/// other.
+fn find_all(responsibility: &MaterializationResponsibility, names: &[Dependency]) -> Result<Vec<SymbolRef>, Failure> {
+    let mut found = Vec::with_capacity(names.len());
+    for Dependency { dylib, name } in names {
+        let dylib = DYLIBS.get(dylib.bits)?;
+        // SAFETY: C1 - the caller promises it.
+        let name = unsafe { name.read("the name of a dependency")? };
+        let own = (*dylib == responsibility.dylib()).then(|| responsibility.symbol(name)).flatten();
+        if own.is_some() {
+            found.extend(own);
+            continue;
+        }
+        let results = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Resolved)?;
+        found.extend(results.into_iter().filter_map(|result| result.symbol));
+    }
+    Ok(found)
 }
 
 #[unsafe(no_mangle)]

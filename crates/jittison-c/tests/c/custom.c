@@ -1,6 +1,7 @@
 /* Resource managers, generators and materialisation units of the embedder.
  * Argument: an object with `long via(void)` that returns `supplied() + computed()`. */
 #include "check.h"
+#include <unistd.h>
 
 /* What the manager of this test owns: counts by key. */
 static struct {
@@ -222,6 +223,61 @@ static void units(jittison_session session, jittison_dylib dylib, const char *ob
     CHECK(dropped == 5);
 }
 
+/* A unit whose symbol depends on itself and on that of another unit, which depends on it. */
+struct ring {
+    jittison_dylib dylib;
+    const char *name;
+    const char *other;
+};
+
+static void on_ring(jittison_responsibility responsibility, void *context) {
+    const struct ring *ring = context;
+    jittison_unit_dependency dependencies[2];
+    jittison_unit_address address;
+
+    address.name = STR(ring->name);
+    address.address = address_of(computed);
+    OK(jittison_responsibility_resolve(responsibility, &address, 1));
+    dependencies[0].dylib = dependencies[1].dylib = ring->dylib;
+    dependencies[0].name = STR("nowhere");
+    FAILS(JITTISON_ERROR_SYMBOLS_NOT_FOUND, jittison_responsibility_emit(responsibility, dependencies, 1));
+    dependencies[0].name = STR(ring->name);
+    dependencies[1].name = STR(ring->other);
+    OK(jittison_responsibility_emit(responsibility, dependencies, 2));
+    OK(jittison_responsibility_release(responsibility));
+}
+
+static void units_that_depend_on_each_other(jittison_session session, jittison_dylib dylib) {
+    struct ring rings[2] = {{dylib, "ping", "pong"}, {dylib, "pong", "ping"}};
+    jittison_unit_callbacks callbacks = {0};
+    jittison_unit_symbol symbol = {0};
+    jittison_tracker trackers[2];
+    jittison_removal removal;
+    uint64_t address = 0;
+    bool flag = false;
+    int index;
+
+    callbacks.size = sizeof callbacks;
+    callbacks.materialize = on_ring;
+    symbol.flags = JITTISON_SYMBOL_EXPORTED | JITTISON_SYMBOL_CALLABLE;
+    for (index = 0; index < 2; index++) {
+        OK(jittison_tracker_create(dylib, &trackers[index]));
+        symbol.name = STR(rings[index].name);
+        OK(jittison_unit_define(trackers[index], STR("ring"), &symbol, 1, &callbacks, &rings[index]));
+    }
+    /* A defect shows as a wait without end. */
+    alarm(60);
+    OK(jittison_address_lookup(session, dylib, STR("ping"), &address));
+    alarm(0);
+    CHECK(address == address_of(computed));
+    OK(jittison_tracker_remove_all(trackers, 2, &removal));
+    OK(jittison_removal_is_complete(removal, &flag));
+    CHECK(flag);
+    OK(jittison_removal_release(removal));
+    OK(jittison_tracker_release(trackers[0]));
+    OK(jittison_tracker_release(trackers[1]));
+}
+
 int main(int argc, char **argv) {
     jittison_session session;
     jittison_dylib dylib;
@@ -231,6 +287,7 @@ int main(int argc, char **argv) {
     OK(jittison_dylib_main(session, &dylib));
     managers(session, dylib);
     units(session, dylib, argv[1]);
+    units_that_depend_on_each_other(session, dylib);
     OK(jittison_dylib_release(dylib));
     OK(jittison_session_destroy(session));
     return 0;
