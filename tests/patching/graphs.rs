@@ -81,6 +81,34 @@ fn a_graph_whose_variable_has_grown_is_refused_and_leaves_nothing() {
     assert_eq!(state_of(&jit), before);
 }
 
+/// A function, and variables of one block without sizes, at these offsets.
+fn unsized_variables(variables: &[(&str, u64)], block: usize) -> BuiltGraph {
+    let mut graph = GraphBuilder::new("unsized.graph");
+    let code = graph.add_block(NewBlock::code(&[0xc3][..]));
+    graph.add_symbol(NewSymbol::function("bump", code, 0));
+    let data = graph.add_block(NewBlock::data(vec![0; block]));
+    for (name, offset) in variables {
+        graph.add_symbol(NewSymbol::new(name, data, *offset));
+    }
+    graph.finish().unwrap()
+}
+
+/// Symptom: the larger variable took the memory of the smaller one, and of what was behind that.
+#[test]
+fn a_variable_without_a_size_that_has_grown_is_refused_too() {
+    own_process!();
+    let jit = new_jit();
+    let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();
+    drop(commit_graph(&kernels, unsized_variables(&[("first", 0), ("second", 8)], 24)));
+    let wanted_of = |graph| match link_graph(&kernels, graph).map(drop).unwrap_err().root_cause().kind() {
+        ErrorKind::VariableChanged { symbol, wanted, found, .. } => (symbol.clone(), *wanted, *found),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wanted_of(unsized_variables(&[("first", 0)], 12)), ("first".to_string(), 12, 8));
+    assert_eq!(wanted_of(unsized_variables(&[("first", 0), ("second", 4)], 24)), ("second".to_string(), 20, 16));
+    drop(commit_graph(&kernels, unsized_variables(&[("second", 0), ("third", 16), ("first", 20)], 24)));
+}
+
 #[test]
 fn a_graph_that_lacks_a_required_function_is_refused() {
     own_process!();

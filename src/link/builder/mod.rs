@@ -13,16 +13,19 @@
 //! | `new_block.rs` | [`NewBlock`], [`BlockContent`]: what a block is made from |
 //! | `new_symbol.rs` | [`NewSymbol`], [`SymbolScope`] |
 //! | `unwind.rs` | the `.eh_frame` of functions that have call frame instructions |
+//! | `extents.rs` | the sizes of variables |
 //! | `check.rs` | what [`finish`](GraphBuilder::finish) refuses |
 //!
 //! No method panics or fails before [`finish`](GraphBuilder::finish). A wrong position is noted, and `finish` returns it as
 //! an error with the block and the edge.
 
 mod check;
+mod extents;
 mod new_block;
 mod new_symbol;
 mod unwind;
 
+use extents::Extents;
 use new_block::ContentSource;
 pub use new_block::{BlockContent, NewBlock};
 pub use new_symbol::{NewSymbol, SymbolScope};
@@ -350,6 +353,7 @@ impl BuiltGraph {
     /// The definitions that others can see. Their names share one text.
     pub(crate) fn interface(&self) -> impl ExactSizeIterator<Item = InterfaceSymbol> {
         let graph = self.read.graph();
+        let extents = Extents::new(graph, &self.visible);
         let names = self.visible.iter().map(|symbol| graph.name_bytes(symbol.index));
         let text = Name::concat(names);
         let mut start = 0;
@@ -370,7 +374,7 @@ impl BuiltGraph {
                 leader: leader(graph, visible.index),
                 has_address: true,
                 is_common: false,
-                size: symbol.size,
+                size: extents.size_of(visible),
             }
         })
     }
@@ -378,13 +382,15 @@ impl BuiltGraph {
     /// The variables that others can see: symbols of writable or thread-local blocks.
     pub(crate) fn variables(&self) -> Vec<ObjectVariable<'_>> {
         let graph = self.read.graph();
+        let extents = Extents::new(graph, &self.visible);
         let variable = |visible: &VisibleSymbol| {
             let symbol = &graph.symbols[visible.index.index()];
             let Definition::Block(block, _) = symbol.definition else { return None };
             let is_writable = graph.blocks[block.index()].pool == SegmentKind::Data;
             let is_thread_local = is_thread_local(graph, symbol);
             let name = std::str::from_utf8(graph.name_bytes(visible.index)).ok()?;
-            (is_writable || is_thread_local).then_some(ObjectVariable { name, size: symbol.size, is_thread_local })
+            let size = extents.size_of(visible);
+            (is_writable || is_thread_local).then_some(ObjectVariable { name, size, is_thread_local })
         };
         self.visible.iter().filter(|visible| !visible.is_callable).filter_map(variable).collect()
     }

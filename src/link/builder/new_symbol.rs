@@ -65,7 +65,8 @@ impl<'a> NewSymbol<'a> {
         NewSymbol { scope, ..self }
     }
 
-    /// Sets the size in bytes. Debuggers, profilers and [`Jit::locate`](crate::Jit::locate) show it.
+    /// Sets the size in bytes. Debuggers, profilers and [`Jit::locate`](crate::Jit::locate) show it. Without it, a variable ends
+    /// where the next symbol begins that others can see, or with its block.
     pub fn with_size(self, size: u64) -> NewSymbol<'a> {
         NewSymbol { size, ..self }
     }
