@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use jittison::session::SymbolState;
-use jittison::{CompileOnDemandLayer, CompiledFunction, ErrorKind, ResourceTracker};
+use jittison::{CompileOnDemandLayer, CompiledFunction, ErrorKind, ResourceKey, ResourceManager, ResourceTracker};
 
 use crate::support::*;
 use crate::*;
@@ -42,6 +42,28 @@ fn each_function_of_a_module_is_compiled_once_and_at_its_first_call() {
     assert_eq!(log.take(), ["n1"]);
     assert_eq!(jit.main_dylib().symbol_state("n3$body"), Some(SymbolState::NeverSearched));
     drop(two);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(state(&jit, jit.main_dylib()), (0, (0, 0, 0)));
+}
+
+/// Symptom: `add` returned an error, and the functions were defined.
+#[test]
+fn functions_are_added_even_if_a_manager_panics_and_its_panic_is_reported() {
+    struct Panics;
+    impl ResourceManager for Panics {
+        fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<(), Error> {
+            Ok(())
+        }
+        fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {
+            panic!("the manager panics");
+        }
+    }
+    let (jit, reported, _) = session(Jit::builder());
+    let (layer, tracker, _) = layer_of(&jit);
+    jit.session().register_manager(Arc::new(Panics));
+    layer.add(&tracker, &["n1"]).unwrap();
+    assert!(matches!(&reported.take()[..], [error] if error.contains("the manager panics")));
+    assert_eq!(call(&jit, "n1"), 1);
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(state(&jit, jit.main_dylib()), (0, (0, 0, 0)));
 }

@@ -97,7 +97,7 @@ impl CompileOnDemandLayer {
         }
         // A tracker of their own, so that an error leaves nothing.
         let own = dylib.create_tracker()?;
-        let added = self.add_under(&own, &dylib, functions).and_then(|()| own.transfer_to(tracker));
+        let added = self.add_under(&own, &dylib, functions).and_then(|()| own.transfer_and_report(tracker));
         added.inspect_err(|_| drop(own.remove()))
     }
 
