@@ -43,7 +43,8 @@ use crate::sync::{Arc, Mutex, seeded_bug};
 ///     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
 ///         let known = missing.iter().filter(|request| request.name == "host_double");
 ///         let address = ExecutorAddr::new(host_double as *const () as u64);
-///         let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
+///         // Weak, because another thread may define the same name at the same time.
+///         let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE | SymbolFlags::WEAK;
 ///         dylib.define_absolute(known.map(|request| (Name::new(request.name), address, flags)))
 ///     }
 /// }
