@@ -13,7 +13,7 @@ use crate::layer::claim_map::{ClaimMap, SectionClaim, SymbolNumbers};
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::object_link::{Object, anchor_symbol, flags_of, initializer_symbol};
 use crate::link::{BuiltGraph, InterfaceSymbol};
-use crate::session::{MaterializationResponsibility, SymbolFlags};
+use crate::session::{ClaimedSymbol, MaterializationResponsibility, SymbolFlags};
 
 /// Links a graph for its responsibility. The outcome reaches lookups through the symbols.
 pub(super) fn emit(
@@ -54,7 +54,7 @@ fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph)
     Ok(ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None })
 }
 
-/// Checks that the graph has the symbols of the responsibility, and no COMDAT group: a group is chosen when its names enter the
+/// Checks that the graph has the symbols of the responsibility, of the kind that was declared, and no COMDAT group: a group is chosen when its names enter the
 /// table, which is over for the names of the responsibility.
 fn check(responsibility: &MaterializationResponsibility, interface: &FxHashMap<Name, InterfaceSymbol>) -> Result<()> {
     let fault = |problem, symbol: &Name| {
@@ -64,6 +64,16 @@ fn check(responsibility: &MaterializationResponsibility, interface: &FxHashMap<N
     let missing = responsibility.symbols().iter().find(|claimed| !interface.contains_key(&claimed.name));
     if let Some(missing) = missing {
         return fault("does not define", &missing.name);
+    }
+    // A reference to a thread-local variable is another one, so links must know what it is.
+    let is_thread_local = |claimed: &ClaimedSymbol| claimed.flags.contains(SymbolFlags::THREAD_LOCAL);
+    let is_other = |claimed: &&ClaimedSymbol| interface[&claimed.name].is_thread_local != is_thread_local(claimed);
+    if let Some(other) = responsibility.symbols().iter().find(is_other) {
+        let problem = match is_thread_local(other) {
+            true => "defines as another thing than a thread-local variable",
+            false => "defines as a thread-local variable",
+        };
+        return fault(problem, &other.name);
     }
     let member = interface.values().find(|symbol| symbol.is_comdat || symbol.leader.is_some());
     match member {

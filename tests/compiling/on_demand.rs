@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use jittison::session::SymbolState;
+use jittison::base::Name;
+use jittison::layer::ObjectLinkingLayer;
+use jittison::session::{MaterializationResponsibility, MaterializationUnit, SymbolFlags, SymbolState};
 use jittison::{CompileOnDemandLayer, CompiledFunction, ErrorKind, ResourceKey, ResourceManager, ResourceTracker};
 
 use crate::support::*;
@@ -267,4 +269,48 @@ fn what_a_graph_defines_beyond_its_function_goes_with_it() {
     assert!(has_table.load(Ordering::Relaxed) && jit.main_dylib().symbol_flags("table").is_some());
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(state(&jit, jit.main_dylib()), (0, (0, 0, 0)));
+}
+
+/// A unit whose symbol `variable` was declared with these flags, and that emits a graph with a (thread-local) variable.
+struct Declared(Arc<ObjectLinkingLayer>, [(Name, SymbolFlags); 1], bool);
+
+impl MaterializationUnit for Declared {
+    fn name(&self) -> &str {
+        "declared"
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.1
+    }
+
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        let mut graph = GraphBuilder::new("variable");
+        let content = [1, 0, 0, 0, 0, 0, 0, 0];
+        let block = if self.2 { NewBlock::thread_local(&content[..]) } else { NewBlock::data(&content[..]) };
+        let block = graph.add_block(block);
+        graph.add_symbol(NewSymbol::new("variable", block, 0));
+        self.0.emit_graph(responsibility, graph.finish().unwrap());
+    }
+}
+
+/// Symptom: `address_of` returned the address of something else.
+#[test]
+fn a_graph_has_the_thread_local_variables_that_its_unit_declared() {
+    let (jit, ..) = session(Jit::builder());
+    for (is_declared, is_defined) in [(true, true), (false, false), (true, false), (false, true)] {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        let flag = if is_declared { SymbolFlags::THREAD_LOCAL } else { SymbolFlags::NONE };
+        let symbols = [(Name::new("variable"), SymbolFlags::EXPORTED | flag)];
+        tracker.define(Declared(jit.layer().clone(), symbols, is_defined)).unwrap();
+        let found = jit.address_of(jit.main_dylib(), "variable");
+        match is_declared == is_defined {
+            // SAFETY: the address is that of the variable, in this thread, whose tracker is live.
+            true => assert_eq!(unsafe { *(found.unwrap().value() as *const u64) }, 1),
+            false => {
+                let error = found.unwrap_err();
+                assert!(matches!(error.root_cause().kind(), ErrorKind::InterfaceMismatch { .. }), "{error}");
+            }
+        }
+        assert!(tracker.remove().unwrap().is_complete());
+    }
 }
