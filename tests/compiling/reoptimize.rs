@@ -273,3 +273,29 @@ fn a_session_ends_though_its_functions_have_further_tiers() {
     drop((layer, last, jit));
     assert_eq!(weak.strong_count(), 0, "the compiler goes with the session");
 }
+
+#[test]
+fn a_forked_child_compiles_further_tiers_itself() {
+    own_process!();
+    let (jit, ..) = session(Jit::builder());
+    let (layer, _) = tiers(&jit, &[1]);
+    let functions = add(&layer, &jit, &["in_parent", "in_child"]);
+    let [in_parent, in_child] = ["in_parent", "in_child"].map(|name| function::<Number>(&jit, name));
+    // Starts the thread that compiles.
+    wait_until(|| in_parent.call() == 2);
+    // SAFETY: the child has only this thread, and ends here.
+    match unsafe { libc::fork() } {
+        0 => {
+            assert_eq!(in_child.call(), 1);
+            wait_until(|| in_child.call() == 2 && functions.tier("in_child") == Some(2));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the kernel writes `status`.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!((status, in_child.call()), (0, 1));
+        }
+    }
+}

@@ -12,14 +12,16 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
 use jittison::base::Name;
+use jittison::link::{GraphBuilder, NewBlock, NewSymbol};
 use jittison::session::{
     Alias, ReclaimPolicy, ReexportsGenerator, RequiredState, SymbolFlags, SymbolRequest, Visibility,
 };
-use jittison::{Function, Jit, ResourceTracker};
+use jittison::{CompileRequest, CompiledFunction, Function, Jit, ResourceTracker};
 
 use crate::support::*;
 
 type Add = extern "C" fn(i64) -> i64;
+type Get = extern "C" fn() -> i64;
 
 /// A function that adds a constant. Its object has a constructor, a destructor and a thread-local variable.
 fn adds(number: i64) -> Option<Vec<u8>> {
@@ -74,6 +76,7 @@ impl World {
             self.use_links(&jit);
             self.use_lookups(&jit);
             self.use_patches(&jit);
+            self.use_compilers(&jit);
             let _ = (jit.memory_statistics(), jit.memory_map(), jit.release_free(), jit.release_free_slabs());
             jit.session().reclaim();
             jit.session().end().unwrap();
@@ -174,6 +177,33 @@ impl World {
         assert_eq!(function.call(1), 3);
         drop(patched.rollback().unwrap());
         assert_eq!(function.call(1), 2);
+    }
+
+    fn use_compilers(&self, jit: &Jit) {
+        // A function that returns the number of its tier: mov $TIER, %rax; ret
+        let compile = |request: &CompileRequest<'_>| {
+            let mut graph = GraphBuilder::new(request.symbol);
+            let code = [0x48, 0xc7, 0xc0, request.tier as u8, 0, 0, 0, 0xc3];
+            let code = graph.add_block(NewBlock::code(&code[..]));
+            graph.add_symbol(NewSymbol::function(request.symbol, code, 0));
+            Ok(CompiledFunction::new(graph.finish()?))
+        };
+        let dylib = jit.create_dylib("compiled").unwrap();
+        let (owner, layer) = (dylib.create_tracker().unwrap().remove_on_drop(), jit.compile_on_demand(compile));
+        layer.add(&owner, &["first", "second"]).unwrap();
+        layer.speculate(&dylib, "second").unwrap();
+        for name in ["first", "second"] {
+            assert_eq!(try_function::<Get>(jit, &dylib, name).unwrap().call(), 1);
+        }
+        drop(owner);
+        let layer = jit.reoptimize_layer(compile, &[1]);
+        // SAFETY: both tiers have the signature with which they are called.
+        let functions = unsafe { layer.add(&dylib, &["tiers"]) }.unwrap();
+        let tiers = try_function::<Get>(jit, &dylib, "tiers").unwrap();
+        assert_eq!(tiers.call(), 1);
+        wait_until(|| tiers.call() == 2);
+        drop(tiers);
+        drop(functions.remove().unwrap());
     }
 
     /// A forked child calls, links and removes, too.
