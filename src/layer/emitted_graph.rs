@@ -54,8 +54,8 @@ fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph)
     Ok(ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None })
 }
 
-/// Checks that the graph has the symbols of the responsibility, of the kind that was declared, and no COMDAT group: a group is chosen when its names enter the
-/// table, which is over for the names of the responsibility.
+/// Checks that the graph has the symbols of the responsibility, of the kind that was declared, and no COMDAT group: a group is
+/// chosen when its names enter the table, which is over for the names of the responsibility.
 fn check(responsibility: &MaterializationResponsibility, interface: &FxHashMap<Name, InterfaceSymbol>) -> Result<()> {
     let fault = |problem, symbol: &Name| {
         let (unit, symbol) = (responsibility.unit_name().to_string(), symbol.to_string());
