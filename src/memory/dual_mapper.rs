@@ -30,7 +30,7 @@ use crate::memory::loaded_window::{
 };
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
-use crate::memory::window_image::{WindowImage, dynamic_address, table_pages};
+use crate::memory::window_image::{DATA_HEADER_OFFSET, WindowImage, dynamic_address, table_pages};
 use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, populate, purge_pages};
 use crate::sync::Arc;
 
@@ -153,6 +153,11 @@ unsafe impl MappedWindow for DualWindow {
     fn frame_header(&self) -> Option<*mut u8> {
         let is_known = self.window.unregistered_reason().is_none();
         is_known.then(|| self.working_view.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize))
+    }
+
+    fn data_header(&self) -> Option<*mut u64> {
+        let header = self.working_view.as_mut_ptr().wrapping_add(DATA_HEADER_OFFSET as usize);
+        self.window.is_loaded().then(|| header.cast())
     }
 
     #[inline] // into `open_all`

@@ -80,6 +80,8 @@ pub enum ForkPolicy {
 ///   the pool. Nobody else writes them. They are the same bytes as at [`base`](Self::base) plus the offset of the pool.
 /// - [`frame_header`](Self::frame_header), if it is `Some`, points to writable bytes for the unwind header and one slot
 ///   per granule of the code pool. The header is aligned to 4, the table after it to 8.
+/// - [`data_header`](Self::data_header), if it is `Some`, points to a writable `Elf64_Phdr`, aligned to 8, which only the loader
+///   reads. Every byte of the data pool can be read.
 /// - Memory of the data pool is zero until it is written, and after [`purge`](Self::purge).
 /// - [`base`](Self::base), [`layout`](Self::layout) and [`granule`](Self::granule) never change.
 /// - No other value that implements this trait describes the same memory, unless this one forwards to it and owns it.
@@ -95,6 +97,12 @@ pub unsafe trait MappedWindow: Send + Sync {
 
     /// Where the unwind header is written. `None` if no unwinder knows this window.
     fn frame_header(&self) -> Option<*mut u8>;
+
+    /// Where this process writes the program header of the data pool that `dl_iterate_phdr` gives out. It becomes that of the
+    /// open part. `None` if no loader knows this window, or if the header cannot be written.
+    fn data_header(&self) -> Option<*mut u64> {
+        None
+    }
 
     /// Bytes of the unit of allocation in a pool: addresses and sizes of allocations are multiples of it. It is a power
     /// of two, at least 64 for code and 16 for other pools. It is larger if the mapping changes the protection for each

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! - The dynamic loader opens the window as a shared object. So unwinders find its frames, and no module is registered
-//!   (`frame_table.rs`).
+//!   (`frame_table.rs`). Collectors find the open part of the data pool (`data_segment.rs`).
 //! - The protection of a pool never changes. So a link or a removal makes no system call. If the system forbids such a
 //!   mapping, `system_mapper.rs` takes the next best one.
 //! - Allocations are aligned to 64 bytes of code and to 16 bytes of other memory, not to pages.
@@ -72,6 +72,7 @@ mod allocation;
 mod area;
 mod batch;
 mod budget;
+mod data_segment;
 mod dual_mapper;
 mod events;
 mod extended;

@@ -17,6 +17,7 @@ use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
+use crate::memory::data_segment::DataSegment;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
@@ -38,6 +39,8 @@ pub(crate) struct Window {
     /// The unit of allocation of each pool in bytes: a multiple of the granule. The mapping never changes it.
     allocation_units: [u64; 3],
     pub(crate) frames: Option<FrameTable>,
+    /// Changed under `growth`.
+    data_segment: Option<DataSegment>,
     pub(crate) slab_size: u64,
     trap_freed_code: bool,
     pub(crate) returns_memory: bool,
@@ -113,6 +116,7 @@ impl Window {
             pool_starts,
             // Several granules at a time if the mapping can only change the protection of larger units.
             allocation_units: SegmentKind::ALL.map(|pool| mapped.granule(pool).max(granule_size(pool))),
+            data_segment: DataSegment::new(&mapped, layout.pool(SegmentKind::Data).size),
             frames,
             mapped,
             layout,
@@ -296,6 +300,9 @@ impl Window {
             frames.open(start / TEXT_GRANULE, added / TEXT_GRANULE);
         }
         opened[pool.index()] += added;
+        if let (SegmentKind::Data, Some(segment)) = (pool, &self.data_segment) {
+            segment.grow(opened[pool.index()]);
+        }
         let _opened = if seeded_bug!("slab_added_under_a_later_lock") {
             drop(opened);
             self.growth.lock()
@@ -328,6 +335,9 @@ impl Window {
                 let address = self.pool_starts[pool.index()].offset(lowest);
                 self.sink.record(events, MemoryEvent::SlabClosed { pool, address, bytes: closed });
             }
+        }
+        if let Some(segment) = &self.data_segment {
+            segment.shrink(opened[SegmentKind::Data.index()]);
         }
         if let Some(frames) = &self.frames {
             let closed_code = self.layout.pool(SegmentKind::Code).size - opened[SegmentKind::Code.index()];

@@ -12,7 +12,8 @@
 //! Loaders write into the dynamic section: glibc before 2.35 even if it is declared read-only. So its page is a
 //! writable segment of its own, and the mapper maps nothing over it.
 //!
-//! The segments of the pools are declared as zero-fill and as not executable. The mapper maps the pools over them, with
+//! The segments of the pools are declared as zero-fill and as not executable. Once the window is loaded, the header of the data
+//! pool says which part of it is open (`data_segment.rs`). The mapper maps the pools over them, with
 //! their real protection. So the loader requests nothing from the kernel that a hardened system refuses.
 //!
 //! This file maps nothing. Its field names are those of the ELF gABI.
@@ -180,6 +181,9 @@ pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE_SIZE;
 pub(super) const NONCE_OFFSET: u64 = 0x900;
 
 const PHDR_OFFSET: u64 = 0x40;
+
+/// The offset of the program header of the data pool.
+pub(super) const DATA_HEADER_OFFSET: u64 = PHDR_OFFSET + 4 * 56;
 const HASH_OFFSET: u64 = 0x600;
 const STRTAB_OFFSET: u64 = 0x700;
 const SYMTAB_OFFSET: u64 = 0x800;
@@ -189,6 +193,18 @@ const DYNAMIC_ENTRIES: usize = 7;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_header_of_the_data_pool_is_where_it_is_changed() {
+        let layout = WindowLayout::divide(64 << 20).unwrap();
+        let image = WindowImage::new(&layout, 0x1000_0000, 0, 0);
+        let word = |index: usize| {
+            let at = DATA_HEADER_OFFSET as usize + 8 * index;
+            u64::from_le_bytes(image.header[at..at + 8].try_into().unwrap())
+        };
+        let pool = layout.pool(SegmentKind::Data);
+        assert_eq!((word(0) as u32, word(2), word(5)), (1, 0x1000_0000 + pool.offset, pool.size));
+    }
 
     #[test]
     fn the_dynamic_section_fits_between_two_guard_pages_before_the_data_pool_at_any_size() {
