@@ -15,7 +15,7 @@
 //! | *or* build | `builder/` | the graph of a code generator, which has no object |
 //! | wrap | `wrapped_names.rs` | references to wrapped symbols have new names |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups of which another object has a copy are dropped |
-//! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | fragments of `_init` and `_fini` are functions; indirect functions have stubs; bounds of sections are defined |
+//! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs`, `collectors.rs` | fragments of `_init` and `_fini` are functions; indirect functions have stubs; bounds of sections are defined; runtimes whose collector cannot work are refused |
 //! | *plugins change the graph* | `changes/` | what they changed is checked, and their visible definitions are claimed |
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
 //! | *plugins change the graph* | `changes/` | what they changed is checked |
@@ -60,6 +60,7 @@ mod call_frames;
 mod change_record;
 mod changes;
 mod claim;
+mod collectors;
 mod content;
 mod definition;
 mod edge;

@@ -30,6 +30,7 @@ use crate::link::buffer::ObjectBuffer;
 use crate::link::builder::BuiltGraph;
 use crate::link::changes;
 use crate::link::claim;
+use crate::link::collectors;
 use crate::link::elf::{self, InterfaceSymbol, NamedSection, Outline};
 use crate::link::fixed_link::{FixedLink, bytes_of};
 use crate::link::found_external::FoundExternal;
@@ -230,6 +231,7 @@ impl ReadLink {
             bounds::define(graph);
         }
         thread_locals::define_module_base(graph);
+        collectors::check(graph)?;
         // Plugins may change the graph.
         pass(PlanStage::Claimed, graph)?;
         changes::check::check(graph)?;

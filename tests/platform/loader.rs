@@ -395,3 +395,53 @@ fn a_handler_that_is_registered_through_dlsym_belongs_to_its_object() {
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(take(), [8]);
 }
+
+/// Counts the bytes of the writable segments of the list of the loader around a variable. Reads all of them.
+const COLLECTOR: &str = "
+    #define _GNU_SOURCE
+    #include <link.h>
+    long variable = 5;
+    static volatile long sum;
+    static int visit(struct dl_phdr_info *info, size_t size, void *found) {
+        for (int i = 0; i < info->dlpi_phnum; i++) {
+            const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+            unsigned long start = info->dlpi_addr + header->p_vaddr;
+            if (header->p_type == PT_LOAD && header->p_flags & PF_W && (unsigned long)&variable - start < header->p_memsz) {
+                for (unsigned long at = 0; at < header->p_memsz; at += 4096) sum += *(char *)(start + at);
+                *(long *)found += header->p_memsz;
+            }
+        }
+        return 0;
+    }
+    long writable_bytes(void) { long found = 0; dl_iterate_phdr(visit, &found); return found; }
+    ";
+
+// Seen red: no writable segment had the variable, so Boehm's collector freed blocks to which only linked data pointed.
+#[test]
+fn a_collector_finds_linked_data_in_the_writable_segments_of_the_loader() {
+    let Some(object) = c(COLLECTOR) else { return };
+    let jit = new_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let before = long(&jit, "writable_bytes");
+    assert!(before > 0 && before < 64 << 20, "{before:#x} bytes: only what is open");
+    let Some(large) = c("char zeroes[16 << 20] = { 1 }; static char own[9 << 20]; char *pointer(void) { return own; }")
+    else {
+        return;
+    };
+    let more = add(&jit, jit.main_dylib(), "more.o", &large);
+    assert!(!jit.address_of(jit.main_dylib(), "pointer").unwrap().is_null());
+    let with_more = long(&jit, "writable_bytes");
+    assert!(with_more >= before + (9 << 20), "{before:#x}, then {with_more:#x}");
+    assert!(more.remove().unwrap().is_complete());
+    jit.release_free();
+    let after = long(&jit, "writable_bytes");
+    assert!(after > 0 && after < with_more, "{with_more:#x}, then {after:#x}");
+}
+
+#[test]
+fn an_object_with_the_runtime_of_d_is_refused_because_of_its_collector() {
+    let Some(object) = c("void _d_dso_registry(void *); long test(void) { _d_dso_registry(0); return 1; }") else {
+        return;
+    };
+    assert_says(&refused(&object, "test"), &["bad.o", "garbage collector of D", "`_d_dso_registry`", "-betterC"]);
+}
