@@ -84,9 +84,12 @@ impl SymbolUses {
         })
     }
 
-    /// Whether a field that is narrower than an address refers to the symbol, and a shared library may define it.
-    pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &GraphSymbol) -> bool {
-        self.bits[index.index()] & uses::NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
+    /// Whether a field that is narrower than an address refers to the symbol, and something out of reach may define it.
+    /// `is_low` says that the object may be below 2 GiB, far from other objects of its dylib.
+    pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &GraphSymbol, is_low: bool) -> bool {
+        self.bits[index.index()] & uses::NEAR != 0
+            && symbol.definition == Definition::External
+            && (!symbol.is_hidden || is_low)
     }
 }
 

@@ -85,7 +85,7 @@ impl Tables {
 
     /// Numbers slots and stubs. Returns whether a symbol with one of them may turn out to be data that is out of reach.
     fn assign_entries(&mut self, graph: &LinkGraph, uses: &SymbolUses) -> bool {
-        let (count, mut may_be_far) = (graph.symbols.len(), false);
+        let (count, is_low, mut may_be_far) = (graph.symbols.len(), graph.may_need_low_memory(), false);
         self.by_symbol.ensure_capacity(count);
         self.by_symbol.extend_repeated(count, &NO_ENTRIES);
         for (index, may_need_stub) in uses.with_slots(graph) {
@@ -96,7 +96,7 @@ impl Tables {
                 entries.stub = self.stub_targets.len() as u32;
                 self.stub_targets.push(index);
             }
-            may_be_far |= uses.may_be_far(index, &graph.symbols[index.index()]);
+            may_be_far |= uses.may_be_far(index, &graph.symbols[index.index()], is_low);
         }
         may_be_far
     }

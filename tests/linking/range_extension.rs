@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use jittison::link::PlannedLink;
-use jittison::memory::Placement;
+use jittison::memory::{OnFull, Placement};
 use jittison::{Error, Jit};
 
 use crate::support::*;
@@ -279,4 +279,24 @@ fn only_code_that_may_need_thunks_reserves_space_for_them() {
         let graph = planned.graph();
         assert_eq!(graph.blocks().any(|(id, _)| graph.block_name(id).starts_with(".far_")), has_thunks, "{flags}");
     }
+}
+
+// Seen red: references to hidden symbols had no thunks, because objects of one dylib are usually near each other.
+#[test]
+fn code_below_2_gib_reaches_a_hidden_symbol_of_an_object_elsewhere() {
+    let (Some(high), Some(low)) = (
+        c("long value = 41;"),
+        asm(".hidden value\n.globl low, read\n.text\nlow: mov $low, %eax; ret\nread: mov value(%rip), %rax; ret\n\
+             .section .note.GNU-stack,\"\""),
+    ) else {
+        return;
+    };
+    let builder = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30);
+    let jit = builder.on_full(OnFull::OpenAnother).build().unwrap();
+    let _trackers =
+        [("high.o", &high), ("low.o", &low)].map(|(name, object)| add(&jit, jit.main_dylib(), name, object));
+    // Linked first, so that no object of the dylib is below 2 GiB yet.
+    assert!(jit.address_of(jit.main_dylib(), "value").unwrap().value() > 1 << 32);
+    assert!(long(&jit, "low") < 1 << 31);
+    assert_eq!(long(&jit, "read"), 41);
 }

@@ -68,10 +68,13 @@ impl RangeExtension {
     }
 }
 
-/// Whether a reference may be too short for its target: a 32-bit reference to an external that may belong to a library.
+/// Whether a reference may be too short for its target: a 32-bit reference to an external that may belong to a library. A hidden
+/// one belongs to an object of the same dylib, which is near unless this object is below 2 GiB.
 fn may_be_far(graph: &LinkGraph, edge: &Edge) -> bool {
     let symbol = &graph.symbols[edge.symbol.index()];
-    KindSet::NEAR.contains(edge.kind) && symbol.definition == Definition::External && !symbol.is_hidden
+    KindSet::NEAR.contains(edge.kind)
+        && symbol.definition == Definition::External
+        && (!symbol.is_hidden || graph.may_need_low_memory())
 }
 
 fn is_exception_table(graph: &LinkGraph, id: BlockId, block: &Block) -> bool {
