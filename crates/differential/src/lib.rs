@@ -10,7 +10,7 @@
 //! | `features.rs` | which constructs meet in a program |
 //! | `expected.rs`, `expected.txt` | known differences |
 //! | `minimize.rs` | the smallest program that is still wrong |
-//! | `run.rs`, `report.rs` | many programs, and their results as Markdown |
+//! | `run.rs`, `report.rs`, `reasons.rs` | many programs, their results as Markdown, and why `jittison` refuses some |
 //!
 //! GNU ld gives the native answer. If `jittison` differs, LLVM's linker and the other kind of executable are asked too: if
 //! they differ from each other, the program has no single native answer. A refusal by `jittison` is counted by its cause. An answer
@@ -29,6 +29,7 @@ mod main_object;
 mod minimize;
 mod outcome;
 mod program;
+mod reasons;
 mod report;
 mod run;
 mod tools;

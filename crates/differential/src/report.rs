@@ -7,6 +7,7 @@ use crate::expected::{Expected, concerned};
 use crate::features::{Feature, features, names};
 use crate::outcome::{Answer, Outcome, cause, sources};
 use crate::program::{Program, Writer};
+use crate::reasons::reason;
 use crate::run::Compared;
 
 #[derive(Default)]
@@ -56,6 +57,22 @@ const ACCEPTED: &str = "accepted more";
 const WRONG: &str = "WRONG";
 const EXPECTED: &str = "wrong as expected";
 const UNBUILT: &str = "not built";
+
+/// The beginning of the results.
+const INTRODUCTION: &str = "\
+# Small programs of several objects, beside the native linkers
+
+`jittison-differential` draws small programs, links each natively and by `jittison run`, and compares the answers byte by byte. A
+program has up to five objects: names with every binding, visibility, place, order and model, in archives or not, used by every
+kind of relocation; initialisers, section bounds, versions, inline C++. GNU ld gives the native answer. If `jittison` differs, LLVM's
+linker and the other kind of executable are asked, too.
+
+This page is written by `cargo run --release -p jittison-differential -- --seed N --count M --report docs/differential.md`.
+
+Nothing may be wrong in silence. A program is *wrong* if it runs and answers otherwise than each native linker, if it crashes, or if
+it does not end. A refusal names its cause, and the table *Why* has the reason. `--show` prints the program of a seed.
+
+";
 
 /// The pairs of properties that get a table.
 const TABLES: [(&str, &str); 18] = [
@@ -154,7 +171,7 @@ impl Report {
         for (word, count) in &self.totals {
             let _ = writeln!(text, "| {word} | {count} |");
         }
-        list(&mut text, "Refused by jittison only", &self.refusals);
+        self.list_refusals(&mut text);
         list(&mut text, "Accepted by jittison only, with the native error", &self.accepted);
         list(&mut text, "Without one native answer", &self.undefined);
         list(&mut text, "Wrong as expected", &self.expected);
@@ -173,9 +190,23 @@ impl Report {
         text
     }
 
+    /// Messages in the order of their numbers, then the reasons with the programs of all their messages.
+    fn list_refusals(&self, text: &mut String) {
+        list(text, "Refused by jittison only", &self.refusals);
+        let mut reasons: BTreeMap<&str, Examples> = BTreeMap::new();
+        for (message, examples) in &self.refusals {
+            let reason = Some(reason(message)).filter(|reason| !reason.is_empty()).unwrap_or("not known: a fault");
+            let all = reasons.entry(reason).or_default();
+            all.count += examples.count;
+            all.seeds.extend(examples.seeds.iter().take(4 - all.seeds.len().min(4)));
+        }
+        let reasons = reasons.into_iter().map(|(reason, examples)| (reason.to_string(), examples)).collect();
+        list(text, "Why", &reasons);
+    }
+
     /// Everything.
     pub fn markdown(&self) -> String {
-        let mut text = self.summary();
+        let mut text = INTRODUCTION.to_string() + &self.summary();
         text += "\n## Pairs of constructs of one name\n\nThe number of names for which the answers are the same; then r: refused, \
                  m: accepted more, u: native linkers differ, o: as another native linker, b: both refuse, e: wrong as expected, W: wrong.\n";
         for (rows, columns) in TABLES {
