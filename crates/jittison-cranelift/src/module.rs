@@ -195,7 +195,7 @@ impl JITModule {
         if matches!(self.state_mut(id), State::Declared) {
             return Ok(()); // reported already
         }
-        let found = self.jit.address_of(&self.dylib, &self.name(id)).map_err(backend);
+        let found = self.dylib.lookup_address(&self.name(id)).map_err(backend);
         if found.is_err() {
             *self.state_mut(id) = State::Declared;
         }
@@ -222,9 +222,15 @@ impl JITModule {
         (self.address(FuncOrDataId::Data(id)), size)
     }
 
+    /// The address of a definition of this module. After its removal, the host may have a symbol of the same name.
     fn address(&self, id: FuncOrDataId) -> *const u8 {
-        let address = self.jit.address_of(&self.dylib, &self.name(id));
-        address.unwrap_or_else(|error| panic!("{} is gone: {error}", self.name(id))).value() as *const u8
+        let name = self.name(id);
+        let is_thread_local = matches!(id, FuncOrDataId::Data(id) if self.declarations.get_data_decl(id).tls);
+        let address = self.dylib.lookup_address(&name).and_then(|address| match is_thread_local {
+            true => self.jit.address_of(&self.dylib, &name),
+            false => Ok(address),
+        });
+        address.unwrap_or_else(|error| panic!("{name} is gone: {error}")).value() as *const u8
     }
 
     /// A handle of a finalised function. It keeps the function's code, also when that is removed.
@@ -236,8 +242,12 @@ impl JITModule {
     /// The function is not finalised.
     #[allow(unsafe_code)]
     pub unsafe fn function<F: FunctionPointer>(&self, id: FuncId) -> jittison::error::Result<Function<F>> {
+        let name = self.name(FuncOrDataId::Func(id));
         // SAFETY: the caller's promise.
-        unsafe { self.jit.lookup_in(&self.dylib, &self.name(FuncOrDataId::Func(id))) }
+        let function = unsafe { self.jit.lookup_in(&self.dylib, &name)? };
+        // If the module does not define it any more, the handle may be that of a function of the host.
+        self.dylib.lookup_address(&name)?;
+        Ok(function)
     }
 
     /// Defines a function so that it can be defined again while threads call it, or defines it again. Takes effect at once:

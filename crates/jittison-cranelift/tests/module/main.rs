@@ -233,6 +233,40 @@ fn a_name_of_the_host_is_never_that_of_a_function_without_a_name() {
     assert!(module.declare_function("<anonymous funcid1>", Linkage::Import, &signature).is_err());
 }
 
+/// Symptom: a function that was removed, or that could not be linked, was that of the C library with its name.
+#[test]
+fn a_function_that_is_gone_is_never_that_of_the_host_with_its_name() {
+    let is_gone = |module: &JITModule, id: FuncId| {
+        let find = std::panic::AssertUnwindSafe(|| module.get_finalized_function(id));
+        // Safety: `labs` has this signature.
+        unsafe { module.function::<LongFn>(id) }.is_err() && std::panic::catch_unwind(find).is_err()
+    };
+    let mut module = module(Grouping::Manual);
+    let id = adds(&mut module, "labs", 1);
+    assert!(is_gone(&module, id), "it is not finalised");
+    module.finalize_definitions().unwrap();
+    assert_eq!(call(&module, id, -5), -4);
+    module.next_group().unwrap().remove().unwrap();
+    assert!(is_gone(&module, id), "it was removed");
+
+    // Two groups, of which the first cannot be linked.
+    define(&mut module, id, |_, _, x| x).unwrap();
+    let missing = declare(&mut module, "no_such_function_anywhere", Linkage::Import);
+    calls(&mut module, "caller", missing);
+    let _first = module.next_group().unwrap();
+    let fine = adds(&mut module, "fine", 1);
+    assert!(module.finalize_definitions().is_err());
+    assert_eq!(call(&module, fine, 1), 2);
+    assert!(is_gone(&module, id), "it was not linked");
+
+    let mut context = body(&mut module, |_, _, x| x);
+    // Safety: the signature.
+    drop(unsafe { module.redefine_function(id, &mut context) }.unwrap());
+    assert_eq!(call(&module, id, -5), -5);
+    drop(module.dylib().clear().unwrap());
+    assert!(is_gone(&module, id), "its dylib was cleared");
+}
+
 #[test]
 fn a_missing_symbol_is_an_error_and_the_module_goes_on() {
     for grouping in [Grouping::Manual, Grouping::Single] {
