@@ -139,17 +139,17 @@ pub(crate) use wrapped_names::WrappedNames;
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use large_sections::LARGE_SECTION_MIN;
+#[cfg(feature = "unstable")]
+pub use {
+    archive::{ArchiveSet, Listing, MemberId},
+    elf::{InterfaceSymbol, ObjectInterface, has_low_addresses, required_names},
+    pipeline::{PlanStage, PlannedLink},
+    thread_local_plan::ThreadLocalPlace,
+};
 #[cfg(not(feature = "unstable"))]
 pub(crate) use {
     archive::{ArchiveSet, Listing, MemberId},
     elf::{InterfaceSymbol, ObjectInterface, required_names},
     pipeline::PlanStage,
-    thread_local_plan::ThreadLocalPlace,
-};
-#[cfg(feature = "unstable")]
-pub use {
-    archive::{ArchiveSet, Listing, MemberId},
-    elf::{InterfaceSymbol, ObjectInterface, required_names},
-    pipeline::{PlanStage, PlannedLink},
     thread_local_plan::ThreadLocalPlace,
 };

@@ -546,3 +546,22 @@ fn a_member_with_data_takes_the_place_of_a_common_symbol_and_one_with_a_weak_def
         run(&directory, &inputs).code(status);
     }
 }
+
+// Seen red: the first object was above 2 GiB, the second below, and the table of distances did not reach.
+#[test]
+fn all_objects_are_below_2_gib_if_one_of_them_has_to_be() {
+    let directory = directory();
+    objects(&directory, &[], &[("main", "long entry(void); int main(void) { return (int)entry(); }")]);
+    let low = ".globl seven\n.data\nseven: .quad 7\n.text\n.globl below\nbelow: mov $below, %eax; ret\n";
+    let table = ".globl entry\n.section .rodata\ntable: .long seven - .\n.text\n\
+                 entry: lea table(%rip), %rcx; movslq (%rcx), %rax; mov (%rax, %rcx), %rax; ret\n";
+    for (name, text) in [("low", low), ("table", table)] {
+        fs::write(directory.join(format!("{name}.s")), format!("{text}.section .note.GNU-stack,\"\"\n"))
+            .expect("a source");
+        tool("as", &directory).args([&format!("{name}.s"), "-o", &format!("{name}.o")]).unwrap();
+    }
+    tool("gcc", &directory).args(["-no-pie", "main.o", "table.o", "low.o", "-o", "native"]).unwrap();
+    let native = Command::new(directory.join("native")).status().expect("the native program runs");
+    assert_eq!(native.code(), Some(7));
+    run(&directory, &["main.o", "table.o", "low.o"]).code(7);
+}

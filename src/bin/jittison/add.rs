@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, required_names};
+use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, has_low_addresses, required_names};
 use jittison::{InputFile, Jit, MappedFile, ResourceTracker};
 
 use crate::archives::Requirements;
@@ -64,7 +64,9 @@ fn add_bytes(
         requirements.add(jit.layer().name_of_reference(required));
     }
     let interface = ObjectInterface::scan(&name, &bytes).map_err(message_of)?;
-    let object = Object { size_bytes: bytes.len() as u64, interface, path: name };
+    let is_low = requirements.wants_low_object && has_low_addresses(&name, &bytes);
+    requirements.wants_low_object &= !is_low;
+    let object = Object { size_bytes: bytes.len() as u64, interface, path: name, is_low };
     jit.add_object(tracker, &object.path, bytes).map_err(message_of)?;
     Ok(object)
 }

@@ -36,6 +36,8 @@ pub struct Requirements {
     pub of_libraries: HashSet<String>,
     /// Names of members that are in use, so that each member has a different name in errors.
     member_names: HashSet<String>,
+    /// Whether an object that holds addresses in 32 bits is looked for. One is enough, and at fixed addresses none is needed.
+    pub wants_low_object: bool,
     /// A definition without a type under the name of the entry is a function: assemblers write such symbols.
     pub has_untyped_entry: bool,
 }

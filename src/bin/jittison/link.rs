@@ -23,6 +23,8 @@ pub struct Object {
     pub path: String,
     pub size_bytes: u64,
     pub interface: ObjectInterface,
+    /// Whether it is the first object of its dylib that holds addresses in 32 bits. False if nobody looked for one.
+    pub is_low: bool,
 }
 
 /// A dylib that has archives.
@@ -70,7 +72,9 @@ pub struct Failures(Vec<Error>);
 impl Failures {
     /// Links the objects, which were added to `dylib`, and collects the failures.
     pub fn link(&mut self, dylib: &JitDylib, objects: &[Object]) {
-        for object in objects {
+        // The memory of a dylib is near what it has already. So if one object has to be below 2 GiB, all of them are.
+        let (low, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| object.is_low);
+        for object in low.into_iter().chain(others) {
             let names = object.interface.symbols.iter().map(|symbol| symbol.name.as_str());
             self.look_up(dylib, names);
         }

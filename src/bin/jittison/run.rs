@@ -58,6 +58,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     let mut objects = Vec::new();
     let mut required = vec![Requirements::of_entry(&args.entry)];
     required.resize_with(dylibs.len(), Requirements::default);
+    required.iter_mut().for_each(|requirements| requirements.wants_low_object = !args.no_exec);
     for ((group, (dylib, tracker)), requirements) in inputs.groups.iter().zip(&dylibs).zip(&mut required) {
         objects.push((dylib, add_group(&jit, dylib, tracker, group, &args.entry, requirements)?));
     }

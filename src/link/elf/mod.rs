@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `interface.rs` | what an object defines and needs, for the symbol table of a dylib |
 //! | `data.rs` | its global variables, for patching |
+//! | `low_addresses.rs` | whether it has to be below 2 GiB |
 //! | `groups.rs` | its COMDAT groups, as far as the interface needs them |
 //! | `outline.rs` | the positions of its tables, kept between the interface and the link |
 //! | `names.rs` | its string tables |
@@ -17,6 +18,8 @@ mod compact;
 mod data;
 mod groups;
 mod interface;
+#[cfg(feature = "unstable")]
+mod low_addresses;
 mod names;
 mod outline;
 mod properties;
@@ -27,6 +30,8 @@ pub(crate) use compact::relocations_of;
 pub(crate) use data::{ObjectVariable, variables};
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use interface::{NamedSection, ScannedInterface, defined_names};
+#[cfg(feature = "unstable")]
+pub use low_addresses::has_low_addresses;
 pub(crate) use outline::Outline;
 pub(crate) use read::{read_all, read_graph};
 
