@@ -725,8 +725,8 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_create(jittison_ses
 
 /* Calls `record` with the key of a tracker, which can be neither removed nor transferred meanwhile: record there what the tracker
  * shall own. `record` is called in this call, under locks, and must call no function of this header. If the tracker is
- * defunct, it is not called, and the error is JITTISON_ERROR_TRACKER_DEFUNCT. The tracker must be of the manager's session:
- * what is recorded for another one is never freed. */
+ * defunct, it is not called, and the error is JITTISON_ERROR_TRACKER_DEFUNCT; if the tracker is not of the manager's session,
+ * JITTISON_ERROR_FOREIGN_SESSION. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_record(jittison_manager manager, jittison_tracker tracker,
                                                                     void (*record)(jittison_key key, void *context),
                                                                     void *context);

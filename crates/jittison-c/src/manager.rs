@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jittison::session::Visibility;
 use jittison::{Error, Jit, JitDylib, ResourceKey, ResourceManager};
 use parking_lot::Mutex;
 
@@ -108,6 +109,8 @@ unsafe extern "C" fn jittison_manager_record(
     run(|| {
         let record = record.ok_or_else(|| Failure::argument("the callback is null"))?;
         let (registered, tracker) = (MANAGERS.get(manager.bits)?, TRACKERS.get(tracker.bits)?);
+        // A lookup of nothing: it checks that the dylib is of the manager's session. Another session never calls the manager.
+        registered.jit.session().lookup_flags(&[(tracker.dylib(), Visibility::All)], &[])?;
         tracker.with_resource_key(|key| {
             let number = registered.manager.number(key);
             // SAFETY: C5 - the caller promises both during this call.

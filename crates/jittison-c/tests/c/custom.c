@@ -44,6 +44,8 @@ static void managers(jittison_session session, jittison_dylib dylib) {
     jittison_manager_callbacks callbacks = {0};
     jittison_manager manager;
     jittison_tracker first, second;
+    jittison_session foreign;
+    jittison_dylib foreign_dylib;
     jittison_error *error;
     int two = 2, three = 3;
 
@@ -62,6 +64,14 @@ static void managers(jittison_session session, jittison_dylib dylib) {
     OK(jittison_tracker_transfer(first, second));
     CHECK(transfers == 1 && records[0].count == 0 && records[1].count == 8);
     FAILS(JITTISON_ERROR_TRACKER_DEFUNCT, jittison_manager_record(manager, first, on_record, &two));
+    OK(jittison_tracker_release(first));
+    OK(jittison_session_create(NULL, &foreign));
+    OK(jittison_dylib_main(foreign, &foreign_dylib));
+    OK(jittison_tracker_create(foreign_dylib, &first));
+    FAILS(JITTISON_ERROR_FOREIGN_SESSION, jittison_manager_record(manager, first, on_record, &two));
+    CHECK(records[1].count == 8 && records[2].key == 0);
+    OK(jittison_dylib_release(foreign_dylib));
+    OK(jittison_session_destroy(foreign));
     OK(jittison_tracker_remove(second, NULL));
     CHECK(removals == 8);
     OK(jittison_tracker_release(first));
