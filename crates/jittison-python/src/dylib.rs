@@ -6,6 +6,7 @@ use jittison::session::Visibility;
 use jittison::{Error, JitDylib};
 use pyo3::prelude::*;
 
+use crate::archive;
 use crate::error::raise;
 use crate::interpreter::{Detached, detached};
 use crate::memory::MemoryUsage;
@@ -94,8 +95,13 @@ impl Dylib {
         self.run(py, |_, dylib| dylib.set_link_order(&order))
     }
 
-    fn _link_static_libraries(&self, py: Python<'_>, paths: Vec<String>) -> PyResult<()> {
-        self.run(py, |session, dylib| session.jit.link_static_libraries(dylib, paths))
+    /// `data` is the archive, or None for the file `name`.
+    #[pyo3(signature = (name, data))]
+    fn _link_static_library(&self, py: Python<'_>, name: &str, data: Option<&[u8]>) -> PyResult<()> {
+        self.run(py, |session, dylib| match data {
+            Some(data) => session.jit.static_libraries(dylib)?.add(vec![archive::in_memory(name, data)?]),
+            None => session.jit.link_static_library(dylib, name),
+        })
     }
 
     /// Sets the tracker that members of static libraries go under from now on.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `interpreter.rs` | release of the GIL, and the end of the interpreter |
 //! | `session.rs`, `dylib.rs`, `tracker.rs`, `removal.rs` | sessions, dylibs, trackers, tickets |
+//! | `archive.rs` | archives that are given as bytes |
 //! | `function.rs`, `call.rs`, `argument.rs`, `buffer.rs` | functions; one call; its arguments; memory of Python objects |
 //! | `keep_alive.rs`, `stub.rs` | what stubs lead to, for as long as code may reach it; handles of stubs |
 //! | `patch.rs` | functions that are replaced while threads call them |
@@ -24,6 +25,7 @@
 //! - **P4** *Frames without drops.* The interpreter may end a thread inside a call of linked code, with a forced unwind. No
 //!   frame of this crate that it passes has something to drop or catches anything (`call.rs`).
 
+mod archive;
 mod argument;
 mod buffer;
 mod call;

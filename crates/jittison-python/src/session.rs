@@ -105,7 +105,7 @@ pub(crate) fn end_all_sessions(py: Python<'_>) {
 /// on_error: called with each error that no caller receives. By default sys.unraisablehook gets it.
 ///
 /// The session ends when all its objects are gone, at the end of a `with` block, or by close().
-#[pyclass(frozen, subclass, weakref, module = "jittison")]
+#[pyclass(frozen, weakref, module = "jittison")]
 pub(crate) struct Jit {
     session: Detached<Arc<Session>>,
 }

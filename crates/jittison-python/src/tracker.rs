@@ -8,6 +8,7 @@ use jittison::session::SymbolFlags;
 use jittison::{Error, ErrorKind, ResourceTracker};
 use pyo3::prelude::*;
 
+use crate::archive;
 use crate::dylib::Dylib;
 use crate::error::raise;
 use crate::interpreter::{Detached, detached};
@@ -74,8 +75,13 @@ impl Tracker {
         })
     }
 
-    fn _add_archive(&self, py: Python<'_>, path: &str) -> PyResult<usize> {
-        self.run(py, |session, tracker| session.jit.add_archive_whole(tracker, path))
+    /// `data` is the archive, or None for the file `name`.
+    #[pyo3(signature = (name, data))]
+    fn _add_archive(&self, py: Python<'_>, name: &str, data: Option<&[u8]>) -> PyResult<usize> {
+        self.run(py, |session, tracker| match data {
+            Some(data) => archive::add_whole(&session.jit, tracker, &archive::in_memory(name, data)?),
+            None => session.jit.add_archive_whole(tracker, name),
+        })
     }
 
     #[pyo3(signature = (name, address, *, callable))]

@@ -51,8 +51,9 @@ def archive(cc, tmp_path):
     return path
 
 
-def test_members_of_a_static_library_are_linked_when_they_are_needed(jit, archive):
-    jit.main.link_static_library(archive)
+@pytest.mark.parametrize("given", ["path", "bytes"])
+def test_members_of_a_static_library_are_linked_when_they_are_needed(jit, archive, given):
+    jit.main.link_static_library(archive if given == "path" else archive.read_bytes())
     with jit.main.create_tracker() as tracker:
         jit.main.set_library_tracker(tracker)
         assert jit.lookup("two", "int(void)")() == 2
@@ -60,11 +61,22 @@ def test_members_of_a_static_library_are_linked_when_they_are_needed(jit, archiv
     assert jit.main.usage.allocations == 0
 
 
-def test_a_whole_archive_goes_under_a_tracker(jit, archive):
+@pytest.mark.parametrize("given", ["path", "bytes"])
+def test_a_whole_archive_goes_under_a_tracker_or_not_at_all(jit, archive, given, cc):
+    source = archive if given == "path" else archive.read_bytes()
     with jit.main.create_tracker() as tracker:
-        assert tracker.add_archive(archive) == 2
+        assert tracker.add_archive(source, "libnumbers.a") == 2
         assert jit.lookup("two", "int()")() == 2
     assert "one" not in jit.main
+    jit.main.create_tracker().add_object(cc("int two(void) { return 22; }"))
+    with jit.main.create_tracker() as tracker:
+        with pytest.raises(jittison.DuplicateDefinitionError) as caught:
+            tracker.add_archive(source)
+        assert "two.o" in caught.value.object
+        assert "one" not in jit.main
+    with pytest.raises(jittison.LinkError) as caught:
+        jit.main.create_tracker().add_archive(b"!<arch>\nbroken", "bad.a")
+    assert (caught.value.kind, caught.value.object) == ("Archive", "bad.a")
 
 
 def test_dylibs_have_names_of_their_own_and_search_their_link_order(jit, cc):

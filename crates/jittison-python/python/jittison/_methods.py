@@ -92,9 +92,9 @@ def jit_add_rebindable(
     return self._add_rebindable(*_bytes_of(source, name), dylib)
 
 
-def dylib_link_static_library(self: native.Dylib, *paths: Union[str, "os.PathLike[str]"]) -> None:
-    """Makes the members of archives available. A member is linked when it defines a symbol that is required."""
-    self._link_static_libraries([os.fspath(path) for path in paths])
+def dylib_link_static_library(self: native.Dylib, source: Source, name: Optional[str] = None) -> None:
+    """Makes the members of an archive available: a path, or bytes. A member is linked when it defines a symbol that is required."""
+    self._link_static_library(*_data_of(source, name))
 
 
 def tracker_add_object(self: native.Tracker, source: Source, name: Optional[str] = None) -> None:
@@ -107,9 +107,9 @@ def tracker_link_object(self: native.Tracker, source: Source, name: Optional[str
     self._add_object(*_data_of(source, name), True)
 
 
-def tracker_add_archive(self: native.Tracker, path: Union[str, "os.PathLike[str]"]) -> int:
-    """Adds every member of an archive. Returns their number. See also Dylib.link_static_library."""
-    return self._add_archive(os.fspath(path))
+def tracker_add_archive(self: native.Tracker, source: Source, name: Optional[str] = None) -> int:
+    """Adds every member of an archive: a path, or bytes. Returns their number. See also Dylib.link_static_library."""
+    return self._add_archive(*_data_of(source, name))
 
 
 def tracker_define_absolute(self: native.Tracker, name: str, target: Any, signature: Any = None) -> None:

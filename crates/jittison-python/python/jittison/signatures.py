@@ -192,12 +192,14 @@ def bind(address: int, signature: Any) -> Tuple[Any, List[Optional[_Parameter]],
     )
 
 
-@functools.lru_cache(maxsize=256)
-def _prototype(text: str) -> Tuple[Any, List[Optional[_Parameter]]]:
+def _make_prototype(text: str) -> Tuple[Any, List[Optional[_Parameter]]]:
     """The prototype of a signature that is text, and what its parameters take."""
     result, parameters = parse(text)
     prototype = ctypes.CFUNCTYPE(result, *[_passed(parameter.ctype) for parameter in parameters])
     return prototype, [_parameter(p.declared, p.ctype, p.is_const) if p.is_pointer else None for p in parameters]
+
+
+_prototype = functools.lru_cache(maxsize=256)(_make_prototype)
 
 
 def _bind_prototype(address: int, prototype: Any) -> Tuple[Any, List[Optional[_Parameter]], Any]:
@@ -223,9 +225,10 @@ def _is_pointer(ctype: Any) -> bool:
 def _target(ctype: Any) -> Any:
     """What a pointer type points to, if arrays of it have a buffer format."""
     target = getattr(ctype, "_type_", None)
-    is_data = isinstance(target, type) and issubclass(target, (ctypes._SimpleCData, ctypes.Structure, ctypes.Union))  # type: ignore[attr-defined]
-    is_address = is_data and issubclass(target, (ctypes.c_void_p, ctypes.c_char_p))
-    return target if is_data and not is_address else None
+    if not isinstance(target, type) or issubclass(target, (ctypes.c_void_p, ctypes.c_char_p)):
+        return None
+    is_data = issubclass(target, (ctypes._SimpleCData, ctypes.Structure, ctypes.Union))
+    return target if is_data else None
 
 
 def _passed(ctype: Any) -> Any:
@@ -248,7 +251,8 @@ def _parameter(declared: str, ctype: Any, is_const: bool) -> Optional[_Parameter
         return _Parameter(declared, "*", 1, is_const, (_CData, str, int), None, None)
     target = _target(ctype)
     if target is None:
-        return _Parameter(declared, "x", 0, False, object, ctype.from_param, None)
+        # No buffer has items of this type. ctypes checks the argument.
+        return None
     kind = "s" if not issubclass(target, ctypes._SimpleCData) else _KINDS.get(target._type_, "x")  # type: ignore[attr-defined]
     return _Parameter(declared, kind, ctypes.sizeof(target), is_const, (_CData, int), ctype.from_param, None)
 
@@ -258,7 +262,7 @@ def _is_cffi_function(signature: Any) -> bool:
 
 
 def _bind_cffi(address: int, signature: Any) -> Tuple[Any, List[Optional[_Parameter]], Any]:
-    import _cffi_backend  # noqa: PLC0415 - only programs that use cffi have it
+    import _cffi_backend  # type: ignore[import-untyped]  # only programs that use cffi have it
 
     callable_ = _cffi_backend.cast(signature, address)
     takes = [_cffi_parameter(_cffi_backend, ctype) for ctype in signature.args]
@@ -316,7 +320,7 @@ def callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
             is_entered = native._enter_callback()
             try:
                 return function(*arguments)
-            except BaseException as raised:  # noqa: BLE001 - there is no caller of Python
+            except BaseException as raised:  # there is no caller of Python
                 native._report(raised, function)
                 return zero
             finally:
@@ -336,7 +340,7 @@ def address_of_callback(target: Any) -> int:
             raise ValueError("the function pointer is null")
         return address
     if type(target).__module__ == "_cffi_backend":
-        import _cffi_backend  # noqa: PLC0415 - only programs that use cffi have it
+        import _cffi_backend  # type: ignore[import-untyped]  # only programs that use cffi have it
 
         return int(_cffi_backend.cast(_cffi_backend.new_primitive_type("uintptr_t"), target))
     raise TypeError(
