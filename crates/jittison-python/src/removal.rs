@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::dylib::Dylib;
 use crate::error::raise;
-use crate::interpreter::{Detached, attached, detached};
+use crate::interpreter::{Detached, detached};
 use crate::session::Session;
 
 /// The ticket of a removal: whether the memory is free, and what keeps it.
@@ -105,7 +105,7 @@ impl Removal {
     fn on_complete(&self, py: Python<'_>, callback: Py<PyAny>) {
         let removal = self.removal();
         let call = move |outcome: Result<(), jittison::Error>| {
-            attached(|py| {
+            Python::try_attach(|py| {
                 let error = outcome.err().map(|error| raise(py, &error).into_value(py));
                 if let Err(raised) = callback.call1(py, (error,)) {
                     raised.write_unraisable(py, Some(callback.bind(py)));

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::dylib::Dylib;
 use crate::error::raise;
 use crate::function::{AnyFunction, Function, Pin};
-use crate::interpreter::{Detached, attached, close, detached, drain};
+use crate::interpreter::{Detached, detached, drain};
 use crate::keep_alive::Stubs;
 use crate::memory::{CodeLocation, MemoryMap, MemoryStatistics};
 use crate::patch::Patchable;
@@ -70,10 +70,10 @@ extern "C" fn no_interpreter() -> u64 {
 
 /// Ends all sessions of the process. The package calls it when the interpreter exits.
 ///
-/// Code that a function object still holds stays in memory. Callbacks that such code calls from then on return 0.
+/// Code that a function object still holds stays in memory. Callbacks that such code calls from then on return 0: stubs lead
+/// elsewhere, so that no thread wants the GIL of an interpreter that is being finalized (`interpreter.rs`).
 #[pyfunction(name = "_end_all_sessions")]
 pub(crate) fn end_all_sessions(py: Python<'_>) {
-    close(py);
     let sessions = std::mem::take(&mut *SESSIONS.lock().unwrap_or_else(PoisonError::into_inner));
     detached(py, || {
         for session in sessions.iter().filter_map(Weak::upgrade) {
@@ -362,7 +362,7 @@ fn profile(name: &str) -> PyResult<Profile> {
 
 /// Passes on an error that no caller receives. May run on any thread.
 fn report(on_error: Option<&Py<PyAny>>, error: &Error) {
-    attached(|py| {
+    Python::try_attach(|py| {
         let exception = raise(py, error);
         let Some(on_error) = on_error else { return exception.write_unraisable(py, None) };
         if let Err(raised) = on_error.call1(py, (exception.into_value(py),)) {

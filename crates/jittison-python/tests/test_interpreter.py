@@ -95,7 +95,14 @@ def test_a_held_function_works_in_exit_handlers_and_in_finalizers(run):
     run(program, {"f": "int f(int n) { return n + 1; }"}, output=["exit 2", "last 3"])
 
 
-DAEMONS = """
+# A thread that waits for the GIL gets it during finalization, because a finalizer sleeps.
+SLEEPER = """
+class Sleeper:
+    def __del__(self, sleep=time.sleep): sleep(0.05)
+sys.modules['sleeper'] = type(sys)('sleeper')
+sys.modules['sleeper'].it = Sleeper()
+"""
+DAEMONS = SLEEPER + """
 jit = jittison.Jit()
 data = open(OBJECT("f"), "rb").read()
 host = jit.main.create_tracker()
@@ -105,6 +112,11 @@ started = threading.Barrier(5)
 base = jit.create_dylib("base", [jit.main])
 base.create_tracker().add_object(OBJECT("g"))
 shared = jit.lookup("g", "int(int)", dylib=base)
+held = jit.create_dylib("held", [jit.main])
+tracker = held.create_tracker()
+tracker.add_object(OBJECT("g"))
+g = jit.lookup("g", "int(int)", dylib=held)
+removal = tracker.remove()
 def work(number):
     dylib = jit.create_dylib("d%d" % number, [jit.main])
     started.wait()
@@ -121,6 +133,7 @@ time.sleep(0.03)
 DAEMON_BODIES = {
     "links": 'with dylib.create_tracker() as t: t.add_object(data, "f.o"); f = jit.lookup("f", "int(int)", dylib=dylib); f(1); del f',
     "calls": "shared(3)",
+    "waits": "removal.wait(timeout=0.0001)",
     "maps": "jit.memory_map(); jit.main.usage; repr(jit)",
     "callbacks": "shared(-1)",
 }
@@ -142,9 +155,26 @@ def test_a_daemon_thread_that_is_inside_linked_code_does_not_harm_the_exit(run):
     for thread in slow: thread.start()
     time.sleep(0.05)
     """
+    program = SLEEPER + textwrap.dedent(program)
     source = "#include <unistd.h>\nint f(int n) { usleep(n * 1000); return n; }"
     for _ in range(ROUNDS):
         run(program, {"f": source})
+
+
+def test_a_callback_of_an_initialiser_returns_before_the_interpreter_ends(run):
+    program = """
+    jit = jittison.Jit()
+    inside = threading.Event()
+    def say(n):
+        inside.set()
+        time.sleep(0.03)
+    tracker = jit.main.create_tracker()
+    tracker.define_absolute("say", say, "void(int)")
+    tracker.add_object(OBJECT("f"))
+    threading.Thread(target=jit.lookup, args=("f", "int(int)"), daemon=True).start()
+    assert inside.wait(30)
+    """
+    run(SLEEPER + textwrap.dedent(program), FINISHED)
 
 
 def test_cycles_with_functions_and_sessions_are_collected(run):

@@ -317,15 +317,14 @@ def callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def make(function: Callable[..., Any]) -> Any:
         def call(*arguments: Any) -> Any:
-            is_entered = native._enter_callback()
+            native._enter_callback()
             try:
                 return function(*arguments)
             except BaseException as raised:  # there is no caller of Python
                 native._report(raised, function)
                 return zero
             finally:
-                if is_entered:
-                    native._leave_callback()
+                native._leave_callback()
 
         return signature(call)
 
