@@ -3,7 +3,7 @@
 use jittison::session::Visibility;
 use jittison::{Jit, JitDylib};
 
-use crate::entry::{put, put_if_wanted, run, run_linked_code};
+use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::removal::{Removal, give};
@@ -111,6 +111,55 @@ unsafe extern "C" fn jittison_dylib_remove_from_link_order(
         unsafe { put_if_wanted(was_in_order, was) };
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_replace_in_link_order(
+    dylib: Dylib,
+    old: Dylib,
+    entry: *const LinkEntry,
+    was_in_order: *mut bool,
+) -> *mut ErrorObject {
+    run(|| {
+        let (dylib, old) = (DYLIBS.get(dylib.bits)?, DYLIBS.get(old.bits)?);
+        // SAFETY: C1 - the caller promises it.
+        let entry = unsafe { read_link_order(entry, 1)? };
+        let was = entry.iter().try_fold(false, |_, (new, shown)| dylib.replace_in_link_order(&old, new, *shown))?;
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put_if_wanted(was_in_order, was) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_link_order(
+    dylib: Dylib,
+    out: *mut LinkEntry,
+    capacity: usize,
+    count: *mut usize,
+) -> *mut ErrorObject {
+    run(|| {
+        check_out(count, "count")?;
+        if capacity > 0 {
+            check_out(out, "out")?;
+        }
+        let order = DYLIBS.get(dylib.bits)?.link_order();
+        let number = order.len();
+        for (position, (dylib, visibility)) in order.into_iter().take(capacity).enumerate() {
+            let visibility = (visibility == Visibility::All).into();
+            let entry = LinkEntry { dylib: Handle::new(DYLIBS.insert(dylib)?), visibility, reserved: 0 };
+            // SAFETY: C1 - the caller promises `capacity` places.
+            unsafe { out.add(position).write(entry) };
+        }
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put(count, "count", || Ok(number)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_dylib_is_defunct(dylib: Dylib, out: *mut bool) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", || Ok(DYLIBS.get(dylib.bits)?.is_defunct())) })
 }
 
 #[unsafe(no_mangle)]

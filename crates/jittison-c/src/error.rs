@@ -46,6 +46,14 @@ impl Failure {
         Box::into_raw(Box::new(ErrorObject::new(&self)))
     }
 
+    /// The error, for the Rust crate.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Failure::Jit(error) => error,
+            other => Error::other(other),
+        }
+    }
+
     fn code(&self) -> Code {
         match self {
             Failure::Jit(error) => code::of(error.kind()),
@@ -91,7 +99,7 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    fn new(failure: &Failure) -> ErrorObject {
+    pub(crate) fn new(failure: &Failure) -> ErrorObject {
         let text = |text: Option<String>| text.map(|text| OwnedStr::new(&text));
         let (root_code, is_retriable, place) = match failure {
             Failure::Jit(error) => (code::of(error.root_cause().kind()), error.is_retriable(), code::place(error)),

@@ -1,10 +1,13 @@
 //! Generators of the embedder: a callback that defines what a lookup missed.
 
+use std::cell::Cell;
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
-use jittison::session::{DefinitionGenerator, SymbolRequest};
+use jittison::session::{DefinitionGenerator, ReexportsGenerator, SuspendedLookup, Suspension, SymbolRequest};
 use jittison::{Error, JitDylib};
+use parking_lot::Mutex;
 
 use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
@@ -20,9 +23,9 @@ static GENERATORS: Table<Arc<dyn DefinitionGenerator>> = Table::new(Kind::Genera
 
 /// `jittison_request`.
 #[repr(C)]
-struct Request {
-    name: Str,
-    is_required: u32,
+pub(crate) struct Request {
+    pub(crate) name: Str,
+    pub(crate) is_required: u32,
     reserved: u32,
 }
 
@@ -40,12 +43,12 @@ struct Generator {
     context: OwnedContext,
 }
 
-impl DefinitionGenerator for Generator {
-    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
+impl Generator {
+    fn call(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
         let Some(generate) = self.callbacks.generate else { return Ok(()) };
         let dylib = BorrowedDylib::new(dylib)?;
         let request = |request: &SymbolRequest<'_>| Request {
-            name: Str { data: request.name.as_ptr().cast(), length: request.name.len() },
+            name: Str::of(request.name),
             is_required: request.required.into(),
             reserved: 0,
         };
@@ -53,6 +56,110 @@ impl DefinitionGenerator for Generator {
         // SAFETY: C5, C2 - the caller promises the callback, its context and the error that it gives away.
         unsafe { outcome(generate(dylib.handle(), requests.as_ptr(), requests.len(), self.context.get())) }
     }
+}
+
+impl DefinitionGenerator for Generator {
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
+        let _outer = Current::set(ptr::null());
+        self.call(dylib, missing)
+    }
+
+    fn generate_or_suspend(
+        &self,
+        dylib: &JitDylib,
+        missing: &[SymbolRequest<'_>],
+        suspension: &Suspension,
+    ) -> Result<(), Error> {
+        let _outer = Current::set(suspension);
+        self.call(dylib, missing)
+    }
+}
+
+thread_local! {
+    /// What captures the lookup whose generator this thread is in. Null outside of generators.
+    static CURRENT: Cell<*const Suspension> = const { Cell::new(ptr::null()) };
+}
+
+/// Gives [`CURRENT`] back to the generator around this one.
+struct Current(*const Suspension);
+
+impl Current {
+    fn set(suspension: *const Suspension) -> Current {
+        Current(CURRENT.replace(suspension))
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}
+
+/// `jittison_suspension`.
+pub(crate) type SuspensionHandle = Handle<Mutex<Option<SuspendedLookup>>>;
+/// `None` after it was resumed.
+static SUSPENSIONS: Table<Mutex<Option<SuspendedLookup>>> = Table::new(Kind::Suspension);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_generator_suspend(out: *mut SuspensionHandle) -> *mut ErrorObject {
+    let capture = || {
+        // SAFETY: C6 - null, or set by a generator of this thread that has not returned; it lends the value until then.
+        let current = unsafe { CURRENT.get().as_ref() };
+        let current = current.ok_or_else(|| Failure::argument("no generator that may suspend runs on this thread"))?;
+        let is_other = || Failure::argument("the lookup cannot be suspended, or is suspended already");
+        let captured = current.capture().ok_or_else(is_other)?;
+        SUSPENSIONS.insert(Mutex::new(Some(captured))).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", capture) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_suspension_resume(
+    suspension: SuspensionHandle,
+    error: *mut ErrorObject,
+) -> *mut ErrorObject {
+    run(|| {
+        // SAFETY: C2 - the caller gives the error away.
+        let cause = unsafe { outcome(error) };
+        let held = SUSPENSIONS.get(suspension.bits)?;
+        let taken = held.lock().take();
+        taken.ok_or_else(|| Failure::argument("the lookup was resumed already"))?.resume(cause);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_suspension_release(suspension: SuspensionHandle) -> *mut ErrorObject {
+    run(|| SUSPENSIONS.take(suspension.bits).map(drop))
+}
+
+/// Names of `source` that the generator shows: all, or those that a callback wants.
+type IsShown = unsafe extern "C-unwind" fn(Str, *mut c_void) -> bool;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_generator_create_reexports(
+    dylib: Dylib,
+    source: Dylib,
+    is_shown: Option<IsShown>,
+    dropped: Option<Dropped>,
+    context: *mut c_void,
+    out: *mut GeneratorHandle,
+) -> *mut ErrorObject {
+    let create = || {
+        let (dylib, source) = (DYLIBS.get(dylib.bits)?, DYLIBS.get(source.bits)?);
+        let context = OwnedContext::new(context, dropped);
+        let filter = move |name: &str| match is_shown {
+            // SAFETY: C5 - the caller promises the callback and its context.
+            Some(is_shown) => unsafe { is_shown(Str::of(name), context.get()) },
+            None => true,
+        };
+        let generator: Arc<dyn DefinitionGenerator> = Arc::new(ReexportsGenerator::new(&source, filter));
+        dylib.add_generator(generator.clone());
+        GENERATORS.insert(generator).map(Handle::new)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", create) })
 }
 
 #[unsafe(no_mangle)]

@@ -35,11 +35,19 @@ pub(crate) enum Kind {
     Manager,
     Generator,
     Responsibility,
+    Pin,
+    Graph,
+    Link,
+    Plugin,
+    OnDemand,
+    Reoptimizer,
+    Tiered,
+    Suspension,
 }
 
 impl Kind {
     /// In the order of the numbers.
-    const NAMES: [(Kind, &str); 13] = [
+    const NAMES: [(Kind, &str); 21] = [
         (Kind::Session, "session"),
         (Kind::Dylib, "dylib"),
         (Kind::Tracker, "tracker"),
@@ -53,6 +61,14 @@ impl Kind {
         (Kind::Manager, "manager"),
         (Kind::Generator, "generator"),
         (Kind::Responsibility, "responsibility"),
+        (Kind::Pin, "pin"),
+        (Kind::Graph, "graph"),
+        (Kind::Link, "link"),
+        (Kind::Plugin, "plugin"),
+        (Kind::OnDemand, "on-demand layer"),
+        (Kind::Reoptimizer, "reoptimizer"),
+        (Kind::Tiered, "set of tiered functions"),
+        (Kind::Suspension, "suspended lookup"),
     ];
 
     pub(crate) fn name(self) -> &'static str {

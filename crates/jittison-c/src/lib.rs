@@ -9,12 +9,15 @@
 //! | `handle.rs` | handles: numbers that name values of this library, with a kind and a generation |
 //! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
 //! | `text.rs` | strings of the caller, and texts that the caller owns |
-//! | `session.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
-//! | `function.rs`, `guard.rs` | lookups, owned functions, guards, entries of calls |
+//! | `session.rs`, `options.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
+//! | `function.rs`, `guard.rs`, `lookup.rs` | owned functions, guards, entries of calls, lookups of several symbols, pins |
 //! | `stub.rs`, `alias.rs`, `patch.rs` | stubs, aliases and lazy functions, patches |
 //! | `manager.rs`, `generator.rs`, `unit.rs`, `callbacks.rs` | resource managers, generators and units of the embedder |
+//! | `graph.rs`, `compiler.rs` | graphs of code generators, compilers that are called on demand or for each tier |
+//! | `plugin.rs`, `link.rs` | plugins, and links as their callbacks see and change them |
+//! | `mapper.rs`, `observer.rs` | memory mappers and observers of the embedder |
 //! | `removal.rs` | tickets of removals |
-//! | `memory.rs`, `map_json.rs`, `program.rs` | measures and maps of code memory; programs with a `main` |
+//! | `memory.rs`, `json.rs`, `program.rs` | measures and maps of code memory; programs with a `main` |
 //!
 //! # Panics and exceptions
 //! A panic of this library becomes the error `JITTISON_ERROR_PANIC`. Functions that run initialisers or a program on the
@@ -33,23 +36,35 @@
 //!   (`guard.rs`) compares threads first. `Bound` owns the session too, and drops the guard before it.
 //! - **C5** *Callbacks.* A function pointer and its context are valid, on every thread, until the last call that the header
 //!   names. A callback throws nothing.
+//! - **C6** *Values that a hook lends.* What a callback may use for its duration is in a cell that only the thread of the
+//!   callback reads. The cell is emptied on that thread before the hook returns.
+//! - **C7** *Windows of the embedder.* The callback that maps a window promises what `MappedWindow` demands of an
+//!   implementor: the header states it in its words.
 #![warn(missing_docs)]
 
 mod alias;
 mod callbacks;
 mod code;
+mod compiler;
 mod dylib;
 mod entry;
 mod error;
 mod function;
 mod generator;
+mod graph;
 mod guard;
 mod handle;
+mod json;
+mod link;
+mod lookup;
 mod manager;
-mod map_json;
+mod mapper;
 mod memory;
 mod object;
+mod observer;
+mod options;
 mod patch;
+mod plugin;
 mod program;
 mod removal;
 mod session;

@@ -20,12 +20,19 @@ use crate::tracker::{TRACKERS, Tracker};
 
 /// `jittison_manager`.
 pub(crate) type ManagerHandle = Handle<Registered>;
-static MANAGERS: Table<Registered> = Table::new(Kind::Manager);
+pub(crate) static MANAGERS: Table<Registered> = Table::new(Kind::Manager);
 
 /// A manager, and the session that it is registered with.
 pub(crate) struct Registered {
     manager: Arc<Manager>,
     jit: Arc<Jit>,
+}
+
+impl Registered {
+    /// The number of a key, for what a link records under it.
+    pub(crate) fn number(&self, key: ResourceKey) -> u64 {
+        self.manager.number(key)
+    }
 }
 
 /// `jittison_manager_callbacks`.
@@ -36,6 +43,8 @@ struct Callbacks {
     remove: Option<unsafe extern "C-unwind" fn(u64, *mut c_void) -> *mut ErrorObject>,
     transfer: Option<unsafe extern "C-unwind" fn(u64, u64, *mut c_void)>,
     dropped: Option<Dropped>,
+    held_bytes: Option<unsafe extern "C-unwind" fn(u64, *mut c_void) -> u64>,
+    release_pins: Option<unsafe extern "C-unwind" fn(u64, *mut c_void)>,
 }
 
 /// Calls the callbacks.
@@ -65,6 +74,20 @@ impl ResourceManager for Manager {
 
     fn skips_unused_keys(&self) -> bool {
         true
+    }
+
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        let number = self.keys.lock().get(&key).copied();
+        let (Some(number), Some(held_bytes)) = (number, self.callbacks.held_bytes) else { return 0 };
+        // SAFETY: C5 - the caller promises the callback and its context.
+        unsafe { held_bytes(number, self.context.get()) }
+    }
+
+    fn release_pins(&self, _: &JitDylib, key: ResourceKey) {
+        let number = self.keys.lock().get(&key).copied();
+        let (Some(number), Some(release_pins)) = (number, self.callbacks.release_pins) else { return };
+        // SAFETY: C5 - the caller promises the callback and its context.
+        unsafe { release_pins(number, self.context.get()) };
     }
 
     fn transfer_resources(&self, _: &JitDylib, destination: ResourceKey, source: ResourceKey) {

@@ -8,7 +8,8 @@ use jittison::MemoryUsage;
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
-use crate::map_json::to_json;
+use crate::graph::read_pool;
+use crate::json::to_json;
 use crate::session::{SESSIONS, Session};
 use crate::text::Text;
 use crate::tracker::{TRACKERS, Tracker};
@@ -62,6 +63,42 @@ unsafe extern "C" fn jittison_memory_statistics_read(session: Session, out: *mut
         };
         // SAFETY: C1 - the caller promises it.
         unsafe { put_sized(out, statistics) }
+    })
+}
+
+/// `jittison_pool_statistics`.
+#[repr(C)]
+struct PoolNumbers {
+    size: usize,
+    reserved_bytes: u64,
+    opened_bytes: u64,
+    resident_bytes: u64,
+    requested_bytes: u64,
+    free_bytes: u64,
+    largest_free: u64,
+    fragmentation: f64,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_memory_pool_statistics(
+    session: Session,
+    pool: u32,
+    out: *mut c_void,
+) -> *mut ErrorObject {
+    run(|| {
+        let of = SESSIONS.get(session.bits)?.memory_statistics().pools[read_pool(pool)?.index()];
+        let numbers = |size| PoolNumbers {
+            size,
+            reserved_bytes: of.reserved,
+            opened_bytes: of.opened,
+            resident_bytes: of.resident,
+            requested_bytes: of.requested,
+            free_bytes: of.free,
+            largest_free: of.largest_free,
+            fragmentation: of.fragmentation(),
+        };
+        // SAFETY: C1 - the caller promises it.
+        unsafe { put_sized(out, numbers) }
     })
 }
 
@@ -147,7 +184,7 @@ impl Usage {
 ///
 /// # Safety
 /// C1: `out` has as many bytes as its first field says.
-unsafe fn put_sized<T>(out: *mut c_void, make: impl FnOnce(usize) -> T) -> Result<(), Failure> {
+pub(crate) unsafe fn put_sized<T>(out: *mut c_void, make: impl FnOnce(usize) -> T) -> Result<(), Failure> {
     let size = out.cast::<usize>();
     check_out(size, "out")?;
     // SAFETY: C1 - not null and aligned, as checked above; `size` is the first field of every version.

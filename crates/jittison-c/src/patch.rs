@@ -13,10 +13,12 @@ use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::function::{AnyFunction, FunctionHandle, give_function};
+use crate::graph::{GraphHandle, take_built};
 use crate::handle::{Kind, Table};
+use crate::json::versions_to_json;
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session, read_options};
-use crate::text::{Str, read_slice};
+use crate::text::{Str, Text, read_slice};
 
 /// `jittison_patchable`.
 pub(crate) type PatchableHandle = Handle<Patchable>;
@@ -118,6 +120,40 @@ unsafe extern "C" fn jittison_patchable_remove(patchable: PatchableHandle, remov
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_patchable_versions(patchable: PatchableHandle, out: *mut *mut Text) -> *mut ErrorObject {
+    run(|| {
+        let versions = PATCHABLES.get(patchable.bits)?.versions();
+        // SAFETY: C1 - the caller promises it.
+        unsafe { Text::give(&versions_to_json(&versions), out) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn jittison_patchable_create_from(
+    session: Session,
+    dylib: Dylib,
+    name: Str,
+    bytes: *const u8,
+    size: usize,
+    out: *mut PatchableHandle,
+) -> *mut ErrorObject {
+    run_linked_code(
+        || {
+            check_out(out, "out")?;
+            let (jit, dylib) = (SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?);
+            // SAFETY: C1 - the caller promises both.
+            Ok((jit, dylib, unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) }))
+        },
+        |(jit, dylib, (name, bytes))| {
+            // SAFETY: C3 - the header states the promises.
+            let patchable = unsafe { jit.add_rebindable(&dylib, name, bytes)? };
+            // SAFETY: C1 - the caller promises it.
+            unsafe { put(out, "out", || PATCHABLES.insert(patchable).map(Handle::new)) }
+        },
+    )
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_patch_begin(patchable: PatchableHandle, out: *mut PatchHandle) -> *mut ErrorObject {
     let begin = || {
         let patch = PATCHABLES.get(patchable.bits)?.patch();
@@ -160,6 +196,32 @@ unsafe extern "C" fn jittison_patch_add_object_file(patch: PatchHandle, path: St
         // SAFETY: C1 - the caller promises it.
         let path = unsafe { path.read("path")? };
         edit(patch, |patch| Ok(patch.add_object_file(path).map(drop)?))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_patch_add_graph(patch: PatchHandle, graph: GraphHandle) -> *mut ErrorObject {
+    run(|| {
+        edit(patch, |patch| {
+            patch.add_graph(take_built(graph)?);
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_patch_expect_signature(
+    patch: PatchHandle,
+    function: Str,
+    signature: Str,
+) -> *mut ErrorObject {
+    run(|| {
+        // SAFETY: C1 - the caller promises both.
+        let (function, signature) = unsafe { (function.read("function")?, signature.read("signature")?) };
+        edit(patch, |patch| {
+            patch.expect_signature(function, signature);
+            Ok(())
+        })
     })
 }
 

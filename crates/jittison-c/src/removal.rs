@@ -165,3 +165,36 @@ unsafe extern "C" fn jittison_removal_obstacles(removal: Removal, out: *mut *mut
         unsafe { Text::give(&lines.join("\n"), out) }
     })
 }
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_removal_age_ms(removal: Removal, out: *mut u64) -> *mut ErrorObject {
+    let age = || {
+        let ages = REMOVALS.get(removal.bits)?.iter().filter_map(jittison::Removal::age).max();
+        Ok(ages.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", age) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_removal_blockers(
+    removal: Removal,
+    handles: *mut usize,
+    dependants: *mut usize,
+    guards: *mut usize,
+) -> *mut ErrorObject {
+    run(|| {
+        let ticket = REMOVALS.get(removal.bits)?;
+        let blockers = ticket.iter().map(jittison::Removal::blockers);
+        let (held, dependent) =
+            blockers.fold((0, 0), |(held, dependent), (more, others)| (held + more, dependent + others));
+        let guarding = ticket.iter().map(|removal| removal.guards().len()).sum();
+        // SAFETY: C1 - the caller promises them.
+        unsafe {
+            put_if_wanted(handles, held);
+            put_if_wanted(dependants, dependent);
+            put_if_wanted(guards, guarding);
+        }
+        Ok(())
+    })
+}

@@ -1,18 +1,16 @@
-//! Sessions and their options.
+//! Sessions, and how structs of options are read.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Arc;
 
-use jittison::memory::{OnFull, Placement};
-use jittison::platform::Profile;
-use jittison::{Jit, JitBuilder, ReclaimPolicy};
+use jittison::Jit;
 
 use crate::entry::{put, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
-use crate::text::{Str, read_slice};
+use crate::options::builder_of;
+use crate::text::read_slice;
 
 /// `jittison_session`.
 pub(crate) type Session = Handle<Jit>;
@@ -38,33 +36,6 @@ impl<T> Clone for Handle<T> {
 }
 
 impl<T> Copy for Handle<T> {}
-
-/// Called with an error that no caller receives. The callee owns the error.
-type ReportError = unsafe extern "C-unwind" fn(*mut ErrorObject, *mut c_void);
-
-/// `jittison_session_options`. All zeros are the defaults.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Options {
-    size: usize,
-    memory_budget: u64,
-    window_size: u64,
-    slab_size: u64,
-    worker_threads: u32,
-    reclaim: u32,
-    on_full: u32,
-    placement: u32,
-    debugger: u32,
-    profiler: u32,
-    trap_freed_code: u32,
-    reserved: u32,
-    libraries: *const Str,
-    library_count: usize,
-    wrapped: *const Str,
-    wrapped_count: usize,
-    report_error: Option<ReportError>,
-    report_error_context: *mut c_void,
-}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_session_create(options: *const c_void, out: *mut Session) -> *mut ErrorObject {
@@ -97,6 +68,14 @@ unsafe extern "C" fn jittison_session_reclaim(session: Session, count: *mut usiz
     })
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_session_dismiss_workers(session: Session) -> *mut ErrorObject {
+    run(|| {
+        SESSIONS.get(session.bits)?.session().dismiss_workers();
+        Ok(())
+    })
+}
+
 /// Copies as many bytes of the options as the caller's version has. The others are zero.
 ///
 /// # Safety
@@ -104,7 +83,8 @@ unsafe extern "C" fn jittison_session_reclaim(session: Session, count: *mut usiz
 pub(crate) unsafe fn read_options<T>(options: *const u8) -> Result<T, Failure> {
     // SAFETY: C1 - `size` is the first field of every version.
     let size = unsafe { options.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() || size > MAX_OPTIONS_SIZE {
+    // A size that is no multiple of a pointer's would cut a pointer in two.
+    if size < size_of::<usize>() || size > MAX_OPTIONS_SIZE || size % size_of::<usize>() != 0 {
         return Err(Failure::argument(format!(
             "the field `size` of the options is {size}; set it to the size of the struct"
         )));
@@ -122,76 +102,11 @@ pub(crate) unsafe fn read_options<T>(options: *const u8) -> Result<T, Failure> {
     Ok(unsafe { own.assume_init() })
 }
 
-/// `jittison_switch`: the default, on, off.
-const SWITCH: [Option<bool>; 3] = [None, Some(true), Some(false)];
 /// Sizes above this are mistakes.
 const MAX_OPTIONS_SIZE: usize = 4096;
 
-/// # Safety
-/// C1, C5 for what the options refer to.
-unsafe fn builder_of(options: &Options) -> Result<JitBuilder, Failure> {
-    let mut builder = Jit::builder();
-    if options.memory_budget != 0 {
-        builder = builder.memory_budget(options.memory_budget);
-    }
-    if options.window_size != 0 {
-        builder = builder.window_size(options.window_size);
-    }
-    if options.slab_size != 0 {
-        builder = builder.slab_size(options.slab_size);
-    }
-    builder = builder
-        .worker_threads(options.worker_threads as usize)
-        .reclaim_policy(choice(
-            "reclaim",
-            options.reclaim,
-            &[ReclaimPolicy::OnDrop, ReclaimPolicy::Background, ReclaimPolicy::Explicit],
-        )?)
-        .on_full(choice("on_full", options.on_full, &[OnFull::Refuse, OnFull::OpenAnother])?);
-    if let Some(is_on) = choice("trap_freed_code", options.trap_freed_code, &SWITCH)? {
-        builder = builder.trap_freed_code(is_on);
-    }
-    if options.placement != 0 {
-        const PLACEMENTS: [Placement; 4] =
-            [Placement::NearLibraries, Placement::NearHost, Placement::Low2GiB, Placement::Anywhere];
-        builder = builder.placement(choice("placement", options.placement - 1, &PLACEMENTS)?);
-    }
-    if let Some(is_on) = choice("debugger", options.debugger, &SWITCH)? {
-        builder = builder.debugger(is_on);
-    }
-    const PROFILERS: [Option<Option<Profile>>; 4] =
-        [None, Some(None), Some(Some(Profile::JitDump)), Some(Some(Profile::PerfMap))];
-    if let Some(profiler) = choice("profiler", options.profiler, &PROFILERS)? {
-        builder = builder.profiler(profiler);
-    }
-    // SAFETY: C1 - the caller promises both lists and their strings.
-    let (libraries, wrapped) = unsafe {
-        (
-            read_slice(options.libraries, options.library_count, "libraries")?,
-            read_slice(options.wrapped, options.wrapped_count, "wrapped")?,
-        )
-    };
-    for library in libraries {
-        // SAFETY: C1 - as above.
-        builder = builder.library(unsafe { library.read("the name of a library")? });
-    }
-    for symbol in wrapped {
-        // SAFETY: C1 - as above.
-        builder = builder.wrap(unsafe { symbol.read("the name of a wrapped symbol")? });
-    }
-    if let Some(report) = options.report_error {
-        let context = Context(options.report_error_context);
-        builder = builder.error_reporter(Arc::new(move |error| {
-            let error = Failure::Jit(error).into_raw();
-            // SAFETY: C5 - the caller promises that both are valid as long as the session reports.
-            unsafe { report(error, context.get()) };
-        }));
-    }
-    Ok(builder)
-}
-
 /// The value of a field that is a choice.
-fn choice<T: Clone>(field: &str, number: u32, values: &[T]) -> Result<T, Failure> {
+pub(crate) fn choice<T: Clone>(field: &str, number: u32, values: &[T]) -> Result<T, Failure> {
     values
         .get(number as usize)
         .cloned()

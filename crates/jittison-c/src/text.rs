@@ -17,6 +17,11 @@ pub struct Str {
 impl Str {
     pub(crate) const EMPTY: Str = Str { data: c"".as_ptr(), length: 0 };
 
+    /// A view of a string of the library, which has no NUL behind it.
+    pub(crate) fn of(text: &str) -> Str {
+        Str { data: text.as_ptr().cast(), length: text.len() }
+    }
+
     /// The string, which must be UTF-8. `what` names it in errors.
     ///
     /// # Safety
@@ -55,7 +60,11 @@ pub(crate) struct OwnedStr(Box<[u8]>);
 
 impl OwnedStr {
     pub(crate) fn new(text: &str) -> OwnedStr {
-        OwnedStr([text.as_bytes(), b"\0"].concat().into_boxed_slice())
+        OwnedStr::from_bytes(text.as_bytes())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> OwnedStr {
+        OwnedStr([bytes, b"\0"].concat().into_boxed_slice())
     }
 
     pub(crate) fn view(&self) -> Str {
@@ -72,9 +81,17 @@ impl Text {
     /// # Safety
     /// C1 for `out`.
     pub(crate) unsafe fn give(text: &str, out: *mut *mut Text) -> Result<(), Failure> {
-        let text = Box::new(Text(OwnedStr::new(text)));
+        // SAFETY: C1 - the caller promises it.
+        unsafe { Text::give_bytes(text.as_bytes(), out) }
+    }
+
+    /// As [`give`](Self::give), for bytes that need not be text.
+    ///
+    /// # Safety
+    /// C1 for `out`.
+    pub(crate) unsafe fn give_bytes(bytes: &[u8], out: *mut *mut Text) -> Result<(), Failure> {
         // SAFETY: C1 - the caller promises it. C2 - the object is a box.
-        unsafe { put(out, "out", || Ok(Box::into_raw(text))) }
+        unsafe { put(out, "out", || Ok(Box::into_raw(Box::new(Text(OwnedStr::from_bytes(bytes)))))) }
     }
 }
 

@@ -5,12 +5,12 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::session::SymbolFlags;
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{put, run};
+use crate::entry::{check_out, put, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session};
-use crate::text::{Str, read_slice};
+use crate::text::{Str, Text, read_slice};
 
 /// `jittison_tracker`.
 pub(crate) type Tracker = Handle<ResourceTracker>;
@@ -125,12 +125,92 @@ unsafe extern "C" fn jittison_tracker_define_absolute(
     })
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_tracker_name(tracker: Tracker, out: *mut *mut Text) -> *mut ErrorObject {
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { Text::give(&TRACKERS.get(tracker.bits)?.key().to_string(), out) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_tracker_dylib(tracker: Tracker, out: *mut Dylib) -> *mut ErrorObject {
+    let find = || DYLIBS.insert(TRACKERS.get(tracker.bits)?.dylib()).map(Handle::new);
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_tracker_dependencies(
+    tracker: Tracker,
+    out: *mut Tracker,
+    capacity: usize,
+    count: *mut usize,
+) -> *mut ErrorObject {
+    let find = || Ok(TRACKERS.get(tracker.bits)?.dependencies());
+    // SAFETY: C1 - the caller promises both.
+    run(|| unsafe { give_list(&TRACKERS, out, capacity, count, find) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_tracker_dependents(
+    tracker: Tracker,
+    out: *mut Tracker,
+    capacity: usize,
+    count: *mut usize,
+) -> *mut ErrorObject {
+    let find = || Ok(TRACKERS.get(tracker.bits)?.dependents());
+    // SAFETY: C1 - the caller promises both.
+    run(|| unsafe { give_list(&TRACKERS, out, capacity, count, find) })
+}
+
+/// Writes handles of the first `capacity` values, and the number of all.
+///
+/// # Safety
+/// C1 for `out`, which has `capacity` places, and for `count`.
+unsafe fn give_list<T>(
+    table: &Table<T>,
+    out: *mut Handle<T>,
+    capacity: usize,
+    count: *mut usize,
+    find: impl FnOnce() -> Result<Vec<T>, Failure>,
+) -> Result<(), Failure> {
+    check_out(count, "count")?;
+    if capacity > 0 {
+        check_out(out, "out")?;
+    }
+    let found = find()?;
+    let number = found.len();
+    for (position, value) in found.into_iter().take(capacity).enumerate() {
+        let handle = Handle::new(table.insert(value)?);
+        // SAFETY: C1 - the caller promises `capacity` places.
+        unsafe { out.add(position).write(handle) };
+    }
+    // SAFETY: C1 - the caller promises it.
+    unsafe { put(count, "count", || Ok(number)) }
+}
+
+/// The flags in the order of `JITTISON_SYMBOL_…`.
+const FLAGS: [SymbolFlags; 7] = [
+    SymbolFlags::EXPORTED,
+    SymbolFlags::WEAK,
+    SymbolFlags::CALLABLE,
+    SymbolFlags::SIDE_EFFECTS_ONLY,
+    SymbolFlags::ABSOLUTE,
+    SymbolFlags::COMMON,
+    SymbolFlags::THREAD_LOCAL,
+];
+/// How many of them a caller may set.
+const SETTABLE: usize = 4;
+
 /// The flags of a symbol, from `JITTISON_SYMBOL_…`.
 pub(crate) fn read_flags(bits: u32) -> Result<SymbolFlags, Failure> {
-    const FLAGS: [SymbolFlags; 3] = [SymbolFlags::EXPORTED, SymbolFlags::WEAK, SymbolFlags::CALLABLE];
-    if bits >> FLAGS.len() != 0 {
-        return Err(Failure::argument(format!("the symbol flags {bits:#x} have unknown bits")));
+    if bits >> SETTABLE != 0 {
+        return Err(Failure::argument(format!("the symbol flags {bits:#x} have bits that a caller cannot set")));
     }
     let is_set = |(index, _): &(usize, SymbolFlags)| bits >> index & 1 == 1;
     Ok(FLAGS.into_iter().enumerate().filter(is_set).fold(SymbolFlags::NONE, |all, (_, flag)| all | flag))
+}
+
+/// The flags of a symbol, as `JITTISON_SYMBOL_…`.
+pub(crate) fn show_flags(flags: SymbolFlags) -> u32 {
+    FLAGS.into_iter().enumerate().map(|(index, flag)| u32::from(flags.contains(flag)) << index).sum()
 }

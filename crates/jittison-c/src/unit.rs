@@ -2,16 +2,16 @@
 
 use std::ffi::c_void;
 
-use jittison::Error;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{
     MaterializationResponsibility, MaterializationUnit, RequiredState, SymbolFlags, SymbolRef, SymbolRequest,
 };
+use jittison::{Error, JitDylib};
 use parking_lot::Mutex;
 
 use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, run};
+use crate::entry::{check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Handle, read_options};
@@ -82,9 +82,50 @@ impl MaterializationUnit for Unit {
 
     fn discard(&mut self, name: &str) {
         let Some(discard) = self.callbacks.discard else { return };
-        let name = Str { data: name.as_ptr().cast(), length: name.len() };
+        let name = Str::of(name);
         // SAFETY: C5 - the caller promises the callback and its context.
         unsafe { discard(name, self.context.get()) };
+    }
+}
+
+/// Reads symbols that a unit defines.
+///
+/// # Safety
+/// C1 for the symbols and their names.
+unsafe fn read_symbols(symbols: *const UnitSymbol, count: usize) -> Result<Vec<(Name, SymbolFlags)>, Failure> {
+    // SAFETY: C1 - the caller promises it.
+    let symbols = unsafe { read_slice(symbols, count, "symbols")? };
+    let read = |symbol: &UnitSymbol| {
+        // SAFETY: C1 - the caller promises it.
+        let name = unsafe { symbol.name.read("the name of a symbol")? };
+        Ok((Name::new(name), read_flags(symbol.flags)?))
+    };
+    symbols.iter().map(read).collect()
+}
+
+/// What both functions that take a unit read.
+struct RawUnit {
+    name: Str,
+    symbols: *const UnitSymbol,
+    count: usize,
+    callbacks: *const c_void,
+    context: *mut c_void,
+}
+
+impl RawUnit {
+    /// # Safety
+    /// C1 for all fields, C5 for the callbacks.
+    unsafe fn read(self) -> Result<Unit, Failure> {
+        check_out(self.callbacks.cast_mut().cast::<usize>(), "callbacks")?;
+        // SAFETY: C1 - the caller promises the struct, in which null callbacks are values.
+        let callbacks: Callbacks = unsafe { read_options(self.callbacks.cast())? };
+        if callbacks.materialize.is_none() {
+            return Err(Failure::argument("a unit needs the callback `materialize`"));
+        }
+        // SAFETY: C1 - the caller promises both.
+        let (name, symbols) = unsafe { (self.name.read("name")?, read_symbols(self.symbols, self.count)?) };
+        let context = OwnedContext::new(self.context, callbacks.dropped);
+        Ok(Unit { name: name.to_string(), symbols, callbacks, context })
     }
 }
 
@@ -98,28 +139,140 @@ unsafe extern "C" fn jittison_unit_define(
     context: *mut c_void,
 ) -> *mut ErrorObject {
     run(|| {
-        check_out(callbacks.cast_mut().cast::<usize>(), "callbacks")?;
-        // SAFETY: C1 - the caller promises the struct, in which null callbacks are values.
-        let callbacks: Callbacks = unsafe { read_options(callbacks.cast())? };
-        if callbacks.materialize.is_none() {
-            return Err(Failure::argument("a unit needs the callback `materialize`"));
-        }
+        let tracker = TRACKERS.get(tracker.bits)?;
+        // SAFETY: C1, C5 - the caller promises them.
+        let unit = unsafe { RawUnit { name, symbols, count, callbacks, context }.read()? };
+        Ok(tracker.define(unit)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_unit_begin(
+    tracker: Tracker,
+    name: Str,
+    symbols: *const UnitSymbol,
+    count: usize,
+    out: *mut Responsibility,
+) -> *mut ErrorObject {
+    let begin = || {
         let tracker = TRACKERS.get(tracker.bits)?;
         // SAFETY: C1 - the caller promises both.
-        let (name, symbols) = unsafe { (name.read("name")?.to_string(), read_slice(symbols, count, "symbols")?) };
-        let read = |symbol: &UnitSymbol| {
+        let (name, symbols) = unsafe { (name.read("name")?, read_symbols(symbols, count)?) };
+        keep(tracker.define_materializing(name, symbols)?)
+    };
+    // SAFETY: C1 - the caller promises it.
+    run(|| unsafe { put(out, "out", begin) })
+}
+
+/// Makes a handle of a responsibility.
+fn keep(responsibility: MaterializationResponsibility) -> Result<Responsibility, Failure> {
+    RESPONSIBILITIES.insert(Mutex::new(Some(responsibility))).map(Handle::new)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_responsibility_replace(
+    responsibility: Responsibility,
+    name: Str,
+    symbols: *const UnitSymbol,
+    count: usize,
+    callbacks: *const c_void,
+    context: *mut c_void,
+) -> *mut ErrorObject {
+    run(|| {
+        edit(responsibility, |responsibility| {
+            // SAFETY: C1, C5 - the caller promises them.
+            let unit = unsafe { RawUnit { name, symbols, count, callbacks, context }.read()? };
+            Ok(responsibility.replace(unit)?)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_responsibility_add_symbols(
+    responsibility: Responsibility,
+    symbols: *const UnitSymbol,
+    count: usize,
+    was_added: *mut bool,
+) -> *mut ErrorObject {
+    run(|| {
+        // SAFETY: C1 - the caller promises it.
+        let symbols = unsafe { read_symbols(symbols, count)? };
+        edit(responsibility, |responsibility| {
+            let added = responsibility.define_materializing(&symbols)?;
+            for (position, added) in added.into_iter().enumerate() {
+                // SAFETY: C1 - null, or a place for each symbol; there are as many answers.
+                unsafe { put_if_wanted(was_added.wrapping_add(if was_added.is_null() { 0 } else { position }), added) };
+            }
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_responsibility_delegate(
+    responsibility: Responsibility,
+    names: *const Str,
+    count: usize,
+    out: *mut Responsibility,
+) -> *mut ErrorObject {
+    run(|| {
+        check_out(out, "out")?;
+        // SAFETY: C1 - the caller promises it.
+        let names = unsafe { read_slice(names, count, "names")? };
+        // SAFETY: C1 - the caller promises it.
+        let read = |name: &Str| unsafe { name.read("the name of a symbol") };
+        let names = names.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        edit(responsibility, |responsibility| {
+            let delegated = responsibility.delegate(&names)?;
             // SAFETY: C1 - the caller promises it.
-            let name = unsafe { symbol.name.read("the name of a symbol")? };
-            Ok((Name::new(name), read_flags(symbol.flags)?))
-        };
-        let symbols = symbols.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-        let context = OwnedContext::new(context, callbacks.dropped);
-        Ok(tracker.define(Unit { name, symbols, callbacks, context })?)
+            unsafe { put(out, "out", || keep(delegated)) }
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_responsibility_tracker(
+    responsibility: Responsibility,
+    out: *mut Tracker,
+) -> *mut ErrorObject {
+    run(|| {
+        check_out(out, "out")?;
+        edit(responsibility, |responsibility| {
+            let tracker = responsibility.tracker();
+            // SAFETY: C1 - the caller promises it.
+            unsafe { put(out, "out", || TRACKERS.insert(tracker).map(Handle::new)) }
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn jittison_responsibility_symbols(
+    responsibility: Responsibility,
+    out: *mut *mut Text,
+) -> *mut ErrorObject {
+    run(|| {
+        check_out(out, "out")?;
+        edit(responsibility, |responsibility| {
+            let names: Vec<_> = responsibility.symbols().iter().map(|symbol| symbol.name.as_str()).collect();
+            // SAFETY: C1 - the caller promises it.
+            unsafe { Text::give(&names.join("\n"), out) }
+        })
+    })
+}
+
+/// Uses a responsibility, which stays in its handle.
+fn edit(
+    handle: Responsibility,
+    act: impl FnOnce(&mut MaterializationResponsibility) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    with_responsibility(handle, |mut responsibility| {
+        let outcome = act(&mut responsibility);
+        (Some(responsibility), outcome)
     })
 }
 
 /// Takes a responsibility out of its handle for `act`, which gives it back if it is to be used again.
-fn with(
+pub(crate) fn with_responsibility(
     handle: Responsibility,
     act: impl FnOnce(MaterializationResponsibility) -> (Option<MaterializationResponsibility>, Result<(), Failure>),
 ) -> Result<(), Failure> {
@@ -138,11 +291,10 @@ unsafe extern "C" fn jittison_responsibility_requested(
 ) -> *mut ErrorObject {
     run(|| {
         check_out(out, "out")?;
-        with(responsibility, |responsibility| {
+        edit(responsibility, |responsibility| {
             let names: Vec<_> = responsibility.requested_symbols().iter().map(|name| name.to_string()).collect();
             // SAFETY: C1 - the caller promises it.
-            let outcome = unsafe { Text::give(&names.join("\n"), out) };
-            (Some(responsibility), outcome)
+            unsafe { Text::give(&names.join("\n"), out) }
         })
     })
 }
@@ -161,7 +313,7 @@ unsafe extern "C" fn jittison_responsibility_resolve(
             Ok((unsafe { address.name.read("the name of a symbol")? }, ExecutorAddr::new(address.address)))
         };
         let addresses = addresses.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-        with(responsibility, |responsibility| {
+        with_responsibility(responsibility, |responsibility| {
             let outcome = responsibility.notify_resolved(|claimed| {
                 addresses.iter().find(|(name, _)| *name == claimed.name.as_str()).map(|(_, address)| *address)
             });
@@ -179,7 +331,7 @@ unsafe extern "C" fn jittison_responsibility_emit(
     run(|| {
         // SAFETY: C1 - the caller promises it.
         let dependencies = unsafe { read_slice(dependencies, count, "dependencies")? };
-        with(responsibility, |responsibility| match find_all(&responsibility, dependencies) {
+        with_responsibility(responsibility, |responsibility| match find_all(&responsibility, dependencies) {
             Err(failure) => (Some(responsibility), Err(failure)),
             Ok(found) => (None, responsibility.notify_emitted(found).map_err(Failure::from)),
         })
@@ -194,7 +346,8 @@ fn find_all(responsibility: &MaterializationResponsibility, names: &[Dependency]
         let dylib = DYLIBS.get(dylib.bits)?;
         // SAFETY: C1 - the caller promises it.
         let name = unsafe { name.read("the name of a dependency")? };
-        let own = (*dylib == responsibility.dylib()).then(|| responsibility.symbol(name)).flatten();
+        let is_own = JitDylib::eq(&dylib, &responsibility.dylib());
+        let own = is_own.then(|| responsibility.symbol(name)).flatten();
         if own.is_some() {
             found.extend(own);
             continue;
@@ -214,7 +367,7 @@ unsafe extern "C" fn jittison_responsibility_fail(
         // SAFETY: C2 - the caller gives the error away.
         let cause = unsafe { outcome(error) };
         let cause = cause.err().unwrap_or_else(|| Error::other("the materialisation unit failed without an error"));
-        with(responsibility, |responsibility| {
+        with_responsibility(responsibility, |responsibility| {
             responsibility.fail(cause);
             (None, Ok(()))
         })

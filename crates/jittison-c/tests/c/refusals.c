@@ -55,6 +55,8 @@ int main(int argc, char **argv) {
     /* Options. */
     memset(&options, 0, sizeof options);
     FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_session_create(&options, &session));
+    options.size = sizeof options - 1;
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_session_create(&options, &session));
     options.size = sizeof options;
     options.placement = 77;
     FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_session_create(&options, &session));

@@ -51,6 +51,10 @@ impl Program {
         Some(Program { directory, path })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Runs the program, which must succeed.
     pub fn run(&self, arguments: &[PathBuf]) -> String {
         succeed(Command::new(&self.path).args(arguments))

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use jittison_test_tools::{PrivateDir, c, require};
 
+use crate::areas::VALGRIND;
 use crate::building::{crate_path, shared_library, succeed};
 
 /// What `examples/c/main.c` prints.
@@ -117,6 +118,5 @@ fn the_example_leaks_nothing() {
     let mut command = Command::new("cc");
     command.arg("-I").arg(package.prefix("include")).arg(source("main.c")).arg("-o").arg(&program);
     succeed(command.arg("-L").arg(package.prefix("lib")).arg("-ljittison"));
-    let flags = ["-q", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9"];
-    package.run(valgrind.args(flags).arg(&program));
+    package.run(valgrind.args(VALGRIND).arg(&program));
 }

@@ -2,62 +2,51 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this file | the programs, and the objects that they link |
+//! | this file | the tests of areas |
+//! | `areas.rs` | the programs, and the objects that they link |
 //! | `header.rs` | the header is good C and C++, and declares what the library exports |
 //! | `installed.rs` | the installed package is used by another project |
 //! | `building.rs` | how a program is compiled against the library and run |
 
+mod areas;
 mod building;
 mod header;
 mod installed;
 
 use std::path::PathBuf;
 
+use areas::*;
 use building::{Language, Program, succeed};
 use jittison_test_tools::{PrivateDir, c, cpp, require, rounds};
 
-const ONE: &str = "long one(void) { return 1; }";
-
-/// Compiles `tests/c/NAME.c`, and runs it with the objects as files. Returns what it prints, unless a compiler is missing.
-fn passes(name: &str, objects: &[(&str, &str)]) -> Option<String> {
-    let program = Program::compile(name, Language::C)?;
-    let mut paths = Vec::new();
-    for (file, source) in objects {
-        paths.push(program.directory.write(file, c(source)?));
-    }
-    Some(program.run(&paths))
-}
-
 #[test]
 fn objects_are_linked_and_called() {
-    let first = format!("{ONE} long one_more(void); long host(void); long via(void) {{ return one_more() + host(); }}");
-    passes("linking", &[("first.o", &first), ("second.o", "long one_more(void) { return 2; }")]);
+    LINKING.passes();
 }
 
 #[test]
 fn a_removal_frees_code_when_its_last_handle_is_released() {
-    passes("removal", &[("one.o", ONE)]);
+    REMOVAL.passes();
 }
 
 #[test]
 fn a_guard_keeps_what_its_thread_found() {
-    passes("guards", &[("one.o", ONE)]);
+    GUARDS.passes();
 }
 
 #[test]
 fn a_refused_call_is_an_error_with_a_code_and_a_place() {
-    passes(
-        "refusals",
-        &[("one.o", ONE), ("needs.o", "long nowhere(void); long needs(void) { return nowhere() + 1; }")],
-    );
+    REFUSALS.passes();
+}
+
+#[test]
+fn system_calls_that_the_kernel_refuses_are_errors_or_have_a_fallback() {
+    REFUSED_CALLS.passes();
 }
 
 #[test]
 fn programs_run_and_memory_is_measured() {
-    let state = "static long state; __attribute__((constructor)) static void set(void) { state = 5; }
-                 long read_state(void) { return state; }";
-    let main = "int main(int argc, char **argv) { return 40 + argc + (argv[argc] != 0); }";
-    let Some(map) = passes("programs", &[("state.o", state), ("main.o", main)]) else { return };
+    let Some(map) = PROGRAMS.passes() else { return };
     let Some(mut python) = require("python3") else { return };
     let file = PrivateDir::new();
     succeed(python.args(["-m", "json.tool"]).arg(file.write("map.json", map)));
@@ -65,9 +54,50 @@ fn programs_run_and_memory_is_measured() {
 
 #[test]
 fn names_are_redirected_and_functions_are_patched() {
-    let first = "int calls; long number(void) { calls++; return 10; }";
-    let second = "int calls; long number(void) { calls++; return 19 + calls; }";
-    passes("redirection", &[("one.o", ONE), ("first.o", first), ("second.o", second), ("other.o", "int other;")]);
+    REDIRECTION.passes();
+}
+
+#[test]
+fn symbols_are_found_pinned_and_supplied() {
+    SYMBOLS.passes();
+}
+
+#[test]
+fn graphs_are_made_by_hand_and_linked() {
+    GRAPHS.passes();
+}
+
+#[test]
+fn functions_are_compiled_at_their_first_call_and_in_tiers() {
+    COMPILERS.passes();
+}
+
+#[test]
+fn plugins_see_and_change_and_refuse_links() {
+    PLUGINS.passes();
+}
+
+#[test]
+fn embedders_map_memory_observe_and_answer_for_lazy_functions() {
+    SERVICES.passes();
+}
+
+#[test]
+fn embedders_own_resources_and_supply_symbols() {
+    CUSTOM.passes();
+}
+
+#[test]
+fn threads_share_handles_and_one_of_them_releases_each() {
+    THREADS.passes();
+}
+
+/// Without the programs that replace functions of the C library, as valgrind does.
+#[test]
+fn no_area_leaks() {
+    let areas =
+        [LINKING, REMOVAL, GUARDS, REFUSALS, REDIRECTION, SYMBOLS, GRAPHS, COMPILERS, PLUGINS, SERVICES, CUSTOM];
+    areas.iter().for_each(Area::leaks_nothing);
 }
 
 /// With `JITTISON_FULL` there are a million.
@@ -90,15 +120,4 @@ fn cpp_programs_own_handles_and_see_exceptions_of_linked_code() {
     let Some(throws) = cpp(throws) else { return };
     let directory = &program.directory;
     program.run(&[directory.write("add.o", add), directory.write("throws.o", throws)]);
-}
-
-#[test]
-fn embedders_own_resources_and_supply_symbols() {
-    let via = "long supplied(void); long computed(void); long via(void) { return supplied() + computed(); }";
-    passes("custom", &[("via.o", via)]);
-}
-
-#[test]
-fn threads_share_handles_and_one_of_them_releases_each() {
-    passes("threads", &[("one.o", ONE)]);
 }

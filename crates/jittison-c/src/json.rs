@@ -1,10 +1,11 @@
-//! The map of code memory as JSON: windows with their pools, and who owns which ranges. Addresses and sizes are numbers of bytes.
+//! JSON: the map of code memory, with windows, their pools, and who owns which ranges; versions of patched functions. Addresses
+//! and sizes are numbers of bytes.
 
 use std::fmt::Write;
 
-use jittison::MemoryMap;
 use jittison::base::SegmentKind;
 use jittison::memory::{PoolMap, Tenant, WindowMap};
+use jittison::{MemoryMap, PatchVersion};
 
 /// The map as one JSON object.
 pub(crate) fn to_json(map: &MemoryMap) -> String {
@@ -53,6 +54,22 @@ fn tenant(tenant: &Tenant) -> String {
         quoted(&tenant.group),
         list(used.map(segment))
     )
+}
+
+/// Versions of patched functions, as a JSON list.
+pub(crate) fn versions_to_json(versions: &[PatchVersion]) -> String {
+    let texts = |texts: &[String]| list(texts.iter().map(|text| quoted(text)));
+    let version = |version: &PatchVersion| {
+        format!(
+            "{{\"version\":{},\"is_retired\":{},\"functions\":{},\"current\":{},\"held_by\":{}}}",
+            version.version,
+            version.is_retired,
+            texts(&version.functions),
+            texts(&version.current),
+            texts(&version.held_by)
+        )
+    };
+    list(versions.iter().map(version)) + "\n"
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
