@@ -1,5 +1,5 @@
 //! The installed package, used by another project: by `pkg-config`, by CMake and by a plain compiler. The project is
-//! `examples/c`. Valgrind finds no leak in it.
+//! `examples/c`. Valgrind finds no leak in its programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -110,13 +110,51 @@ fn installed_symbols_have_the_version_of_the_interface() {
     assert_eq!(fs::read_link(package.prefix("lib/libjittison.so.0")).unwrap().to_str(), Some("libjittison.so.0.1.0"));
 }
 
-#[test]
-fn the_example_leaks_nothing() {
+/// Compiles an example with `cc` against the package, and runs it under valgrind with objects of examples as arguments.
+fn runs_without_a_leak(example: &str, objects: &[&str], output: &str) {
     let Some(mut valgrind) = require("valgrind") else { return };
     let Some(package) = Package::install() else { return };
     let program = package.directory.path("program");
     let mut command = Command::new("cc");
-    command.arg("-I").arg(package.prefix("include")).arg(source("main.c")).arg("-o").arg(&program);
+    command.args(["-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(package.prefix("include"));
+    command.arg(source(&format!("{example}.c"))).arg("-o").arg(&program);
     succeed(command.arg("-L").arg(package.prefix("lib")).arg("-ljittison"));
-    package.run(valgrind.args(VALGRIND).arg(&program));
+    valgrind.args(VALGRIND).arg(&program).env("LD_LIBRARY_PATH", package.prefix("lib"));
+    for object in objects {
+        let Some(bytes) = c(&fs::read_to_string(source(&format!("{object}.c"))).unwrap()) else { return };
+        valgrind.arg(package.directory.write(&format!("{object}.o"), bytes));
+    }
+    assert_eq!(succeed(&mut valgrind), output);
+}
+
+#[test]
+fn the_main_job_in_c_leaks_nothing() {
+    runs_without_a_leak("main", &["kernel"], OUTPUT);
+}
+
+#[test]
+fn an_embedder_with_its_own_resource_manager_leaks_nothing() {
+    let output = "\
+event 1: 0 handlers, sum 0
+event 10: 4 handlers, sum 62
+removed 2 handlers
+event 100: 2 handlers, sum 301
+removed 2 handlers
+event 1000: 0 handlers, sum 0
+";
+    runs_without_a_leak("resources", &["module"], output);
+}
+
+#[test]
+fn a_host_that_reloads_plugins_while_they_are_called_leaks_nothing() {
+    let output = "\
+version 1 is loaded
+version 2 is loaded
+refused, for `calls`: the old version stays
+version 4 is loaded
+version 5 is loaded
+4 versions were used, all as expected
+removed: freed, live bytes: 0
+";
+    runs_without_a_leak("plugins", &[], output);
 }
