@@ -28,7 +28,7 @@
  *             its description does not say otherwise. A struct of callbacks is copied. Its `dropped`, which may be NULL, is
  *             called once, when the library uses neither the callbacks nor the context any more. If the call that takes the
  *             struct fails with JITTISON_ERROR_INVALID_HANDLE or _INVALID_ARGUMENT, `dropped` is not called; after any other
- *             error, it was called.
+ *             error, it was called or will be.
  *             A handle or a struct that a callback gets is valid during the callback, and the callback does not release it, if
  *             its description does not say otherwise.
  *

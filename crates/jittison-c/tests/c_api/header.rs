@@ -51,12 +51,15 @@ fn compilers_accept_the_header_without_a_warning() {
     let source = "#include <jittison.h>\nint main(void) { return jittison_error_code(0) != JITTISON_OK; }\n";
     let c = directory.write("header.c", source);
     let cpp = directory.write("header.cpp", source.replace("jittison.h>", "jittison.hpp>"));
+    let owners = crate_path("tests/c/owners.cpp");
     for (compiler, source, standard) in [
         ("gcc", &c, "-std=c99"),
         ("clang-19", &c, "-std=c99"),
         ("gcc", &c, "-std=c11"),
         ("g++", &cpp, "-std=c++17"),
         ("clang++-19", &cpp, "-std=c++17"),
+        ("g++", &owners, "-std=c++17"),
+        ("clang++-19", &owners, "-std=c++17"),
     ] {
         let Some(mut command) = require(compiler) else { continue };
         command.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"]);

@@ -121,3 +121,13 @@ fn cpp_programs_own_handles_and_see_exceptions_of_linked_code() {
     let directory = &program.directory;
     program.run(&[directory.write("add.o", add), directory.write("throws.o", throws)]);
 }
+
+#[test]
+fn cpp_owners_release_what_they_own_and_leak_nothing() {
+    let Some(program) = Program::compile("owners", Language::Cpp) else { return };
+    let (Some(one), Some(via)) = (c(ONE), c("long one(void); long via(void) { return one() + 1; }")) else { return };
+    let paths = [program.directory.write("one.o", one), program.directory.write("via.o", via)];
+    program.run(&paths);
+    let Some(mut valgrind) = require("valgrind") else { return };
+    succeed(valgrind.args(VALGRIND).arg(program.path()).args(paths));
+}
