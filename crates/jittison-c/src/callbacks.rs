@@ -54,7 +54,7 @@ pub(crate) struct BorrowedDylib(Dylib);
 
 impl BorrowedDylib {
     pub(crate) fn new(dylib: &JitDylib) -> Result<BorrowedDylib, Error> {
-        let insert = |dylib| DYLIBS.insert(dylib).map(|bits| BorrowedDylib(Handle::new(bits)));
+        let insert = |dylib: JitDylib| DYLIBS.insert(dylib.into()).map(|bits| BorrowedDylib(Handle::new(bits)));
         insert(dylib.clone()).map_err(|failure: Failure| Error::other(failure))
     }
 

@@ -136,7 +136,7 @@ unsafe extern "C" fn jittison_on_demand_create(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_on_demand_release(layer: OnDemandHandle) -> *mut ErrorObject {
-    run(|| ON_DEMAND.take(layer.bits).map(drop))
+    run(|| ON_DEMAND.release(layer.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -189,7 +189,7 @@ unsafe extern "C" fn jittison_reoptimizer_create(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_reoptimizer_release(layer: ReoptimizerHandle) -> *mut ErrorObject {
-    run(|| REOPTIMIZERS.take(layer.bits).map(drop))
+    run(|| REOPTIMIZERS.release(layer.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -218,7 +218,7 @@ unsafe extern "C-unwind" fn jittison_reoptimizer_add(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_tiered_release(tiered: TieredHandle) -> *mut ErrorObject {
-    run(|| TIERED.take(tiered.bits).map(drop))
+    run(|| TIERED.release(tiered.bits))
 }
 
 #[unsafe(no_mangle)]

@@ -1,18 +1,68 @@
 //! Dylibs: creation, search, link order, initialisation, removal.
 
+use std::ops::Deref;
+
 use jittison::session::Visibility;
 use jittison::{Jit, JitDylib};
 
 use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
-use crate::handle::{Kind, Table};
+use crate::handle::{Held, Kind, Table};
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session};
 use crate::text::{Str, Text, read_slice};
 
 /// `jittison_dylib`.
-pub(crate) type Dylib = Handle<JitDylib>;
-pub(crate) static DYLIBS: Table<JitDylib> = Table::new(Kind::Dylib);
+pub(crate) type Dylib = Handle<Named>;
+pub(crate) static DYLIBS: Table<Named> = Table::new(Kind::Dylib);
+
+/// A dylib, and the session whose handle led to it, so that a lookup counts one use and not two.
+pub(crate) struct Named {
+    dylib: JitDylib,
+    session: Option<(u64, Held<Jit>)>,
+}
+
+impl Named {
+    /// `session` is the handle of `jit`.
+    fn of(session: Session, jit: Held<Jit>, dylib: JitDylib) -> Named {
+        Named { dylib, session: Some((session.bits, jit)) }
+    }
+
+    /// Calls `body` with the session of a handle.
+    #[inline]
+    pub(crate) fn with_session<R>(
+        &self,
+        session: Session,
+        body: impl FnOnce(&Jit) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        match &self.session {
+            Some((bits, jit)) if *bits == session.bits && SESSIONS.is_live(*bits) => body(jit),
+            _ => body(&*SESSIONS.get(session.bits)?),
+        }
+    }
+}
+
+impl From<JitDylib> for Named {
+    fn from(dylib: JitDylib) -> Named {
+        Named { dylib, session: None }
+    }
+}
+
+impl Deref for Named {
+    type Target = JitDylib;
+
+    #[inline]
+    fn deref(&self) -> &JitDylib {
+        &self.dylib
+    }
+}
+
+/// Finds or makes a dylib of a session, and a handle of it.
+fn handle_of(session: Session, find: impl FnOnce(&Jit) -> Result<JitDylib, Failure>) -> Result<Dylib, Failure> {
+    let jit = SESSIONS.get(session.bits)?;
+    let dylib = find(&jit)?;
+    DYLIBS.insert(Named::of(session, jit, dylib)).map(Handle::new)
+}
 
 /// `jittison_link_entry`: a dylib of a link order.
 #[repr(C)]
@@ -25,14 +75,14 @@ struct LinkEntry {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_dylib_main(session: Session, out: *mut Dylib) -> *mut ErrorObject {
-    let find = || DYLIBS.insert(SESSIONS.get(session.bits)?.main_dylib().clone()).map(Handle::new);
+    let find = || handle_of(session, |jit| Ok(jit.main_dylib().clone()));
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_dylib_process(session: Session, out: *mut Dylib) -> *mut ErrorObject {
-    let find = || DYLIBS.insert(SESSIONS.get(session.bits)?.process_dylib().clone()).map(Handle::new);
+    let find = || handle_of(session, |jit| Ok(jit.process_dylib().clone()));
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
 }
@@ -41,8 +91,8 @@ unsafe extern "C" fn jittison_dylib_process(session: Session, out: *mut Dylib) -
 unsafe extern "C" fn jittison_dylib_create(session: Session, name: Str, out: *mut Dylib) -> *mut ErrorObject {
     let create = || {
         // SAFETY: C1 - the caller promises it.
-        let name = unsafe { name.read("name")? };
-        DYLIBS.insert(SESSIONS.get(session.bits)?.create_dylib(name)?).map(Handle::new)
+        let text = unsafe { name.read("name")? };
+        handle_of(session, |jit| Ok(jit.create_dylib(text)?))
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
@@ -52,11 +102,11 @@ unsafe extern "C" fn jittison_dylib_create(session: Session, name: Str, out: *mu
 unsafe extern "C" fn jittison_dylib_find(session: Session, name: Str, out: *mut Dylib) -> *mut ErrorObject {
     let find = || {
         // SAFETY: C1 - the caller promises it.
-        let name = unsafe { name.read("name")? };
-        let dylibs = SESSIONS.get(session.bits)?.session().dylibs();
-        let found = dylibs.into_iter().find(|dylib| dylib.name() == name);
-        let found = found.ok_or_else(|| Failure::argument(format!("the session has no dylib `{name}`")))?;
-        DYLIBS.insert(found).map(Handle::new)
+        let text = unsafe { name.read("name")? };
+        handle_of(session, |jit| {
+            let found = jit.session().dylibs().into_iter().find(|dylib| dylib.name() == text);
+            found.ok_or_else(|| Failure::argument(format!("the session has no dylib `{text}`")))
+        })
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
@@ -64,7 +114,7 @@ unsafe extern "C" fn jittison_dylib_find(session: Session, name: Str, out: *mut 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_dylib_release(dylib: Dylib) -> *mut ErrorObject {
-    run(|| DYLIBS.take(dylib.bits).map(drop))
+    run(|| DYLIBS.release(dylib.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -147,7 +197,7 @@ unsafe extern "C" fn jittison_dylib_link_order(
         let number = order.len();
         for (position, (dylib, visibility)) in order.into_iter().take(capacity).enumerate() {
             let visibility = (visibility == Visibility::All).into();
-            let entry = LinkEntry { dylib: Handle::new(DYLIBS.insert(dylib)?), visibility, reserved: 0 };
+            let entry = LinkEntry { dylib: Handle::new(DYLIBS.insert(dylib.into())?), visibility, reserved: 0 };
             // SAFETY: C1 - the caller promises `capacity` places.
             unsafe { out.add(position).write(entry) };
         }

@@ -39,6 +39,7 @@ fn finish(outcome: Result<(), Failure>) -> *mut ErrorObject {
 }
 
 /// Checks an out-parameter that must be there.
+#[inline]
 pub(crate) fn check_out<T>(out: *mut T, name: &str) -> Result<(), Failure> {
     if out.is_null() {
         return Err(Failure::argument(format!("the out-parameter `{name}` is null")));
@@ -53,6 +54,7 @@ pub(crate) fn check_out<T>(out: *mut T, name: &str) -> Result<(), Failure> {
 ///
 /// # Safety
 /// C1 for `out`.
+#[inline]
 pub(crate) unsafe fn put<T>(out: *mut T, name: &str, make: impl FnOnce() -> Result<T, Failure>) -> Result<(), Failure> {
     check_out(out, name)?;
     let value = make()?;

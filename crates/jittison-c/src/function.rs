@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use jittison::Function;
 use jittison::base::ExecutorAddr;
+use jittison::{Function, Jit};
 
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
@@ -26,10 +26,10 @@ unsafe extern "C" fn jittison_address_lookup(
     out: *mut u64,
 ) -> *mut ErrorObject {
     let find = || {
-        let (jit, dylib) = (SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?);
+        let dylib = DYLIBS.get(dylib.bits)?;
         // SAFETY: C1 - the caller promises it.
         let name = unsafe { name.read("name")? };
-        Ok(jit.address_of(&dylib, name)?.value())
+        dylib.with_session(session, |jit| Ok(jit.address_of(&dylib, name)?.value()))
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
@@ -76,11 +76,12 @@ unsafe extern "C-unwind" fn jittison_function_lookup(
             check_out(out, "out")?;
             // SAFETY: C1 - the caller promises it.
             let name = unsafe { name.read("name")? };
-            Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?, name))
+            Ok((DYLIBS.get(dylib.bits)?, name))
         },
-        |(jit, dylib, name)| {
+        |(dylib, name)| {
             // SAFETY: C3 - the header states the promises.
-            let function = unsafe { jit.lookup_in::<AnyFunction>(&dylib, name)? };
+            let find = |jit: &Jit| Ok(unsafe { jit.lookup_in::<AnyFunction>(&dylib, name)? });
+            let function = dylib.with_session(session, find)?;
             // SAFETY: C1 - the caller promises it.
             unsafe { give_function(out, function) }
         },
@@ -112,5 +113,5 @@ unsafe extern "C" fn jittison_function_clone(function: FunctionHandle, out: *mut
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_function_release(function: FunctionHandle) -> *mut ErrorObject {
-    run(|| FUNCTIONS.take(function.bits).map(drop))
+    run(|| FUNCTIONS.release(function.bits))
 }

@@ -131,7 +131,7 @@ unsafe extern "C" fn jittison_suspension_resume(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_suspension_release(suspension: SuspensionHandle) -> *mut ErrorObject {
-    run(|| SUSPENSIONS.take(suspension.bits).map(drop))
+    run(|| SUSPENSIONS.release(suspension.bits))
 }
 
 /// Names of `source` that the generator shows: all, or those that a callback wants.
@@ -203,5 +203,5 @@ unsafe extern "C" fn jittison_generator_remove(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_generator_release(generator: GeneratorHandle) -> *mut ErrorObject {
-    run(|| GENERATORS.take(generator.bits).map(drop))
+    run(|| GENERATORS.release(generator.bits))
 }

@@ -353,7 +353,7 @@ unsafe extern "C" fn jittison_graph_create(name: Str, out: *mut GraphHandle) -> 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_graph_release(graph: GraphHandle) -> *mut ErrorObject {
-    run(|| GRAPHS.take(graph.bits).map(drop))
+    run(|| GRAPHS.release(graph.bits))
 }
 
 #[unsafe(no_mangle)]

@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::ffi::c_void;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jittison::base::CallEntry;
@@ -16,7 +15,7 @@ use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_out, put, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::function::AnyFunction;
-use crate::handle::{Kind, Table};
+use crate::handle::{Held, Kind, Table};
 use crate::session::{Handle, SESSIONS, Session};
 use crate::text::Str;
 
@@ -30,11 +29,12 @@ static CALLS: Table<Bound<CallEntry>> = Table::new(Kind::Call);
 
 /// Names a thread of the process, also while its thread-local variables are destroyed: `std::thread::current` panics then.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct ThreadNumber(u64);
+pub(crate) struct ThreadNumber(u64);
 
 impl ThreadNumber {
     /// That of the calling thread.
-    fn current() -> ThreadNumber {
+    #[inline]
+    pub(crate) fn current() -> ThreadNumber {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         thread_local! {
             /// Zero before the first use. It has no destructor, so it is there until the thread has ended.
@@ -55,7 +55,7 @@ pub(crate) struct Bound<T> {
     thread: ThreadNumber,
     /// `None` once it was left. Borrowed during a lookup, which may run code that tries to leave the guard.
     value: RefCell<Option<T>>,
-    jit: Arc<Jit>,
+    jit: Held<Jit>,
 }
 
 // SAFETY: C4 - other threads use `thread` and `jit` only, which every thread may use. They drop a `Bound` only after its own
@@ -65,7 +65,7 @@ unsafe impl<T> Send for Bound<T> {}
 unsafe impl<T> Sync for Bound<T> {}
 
 impl<T> Bound<T> {
-    fn to_this_thread(value: T, jit: Arc<Jit>) -> Bound<T> {
+    fn to_this_thread(value: T, jit: Held<Jit>) -> Bound<T> {
         Bound { thread: ThreadNumber::current(), value: RefCell::new(Some(value)), jit }
     }
 
@@ -84,9 +84,15 @@ impl<T> Bound<T> {
     }
 
     /// Takes the value of a handle out of its table and drops it.
-    fn leave(table: &Table<Bound<T>>, bits: u64) -> Result<(), Failure> {
-        let bound = table.take_if(bits, |bound| bound.edit().map(drop))?;
-        let value = bound.edit()?.take();
+    fn leave(table: &'static Table<Bound<T>>, bits: u64) -> Result<(), Failure> {
+        let held = table.get(bits)?;
+        held.edit().map(drop)?;
+        let Err(held) = held.drop_alone() else { return Ok(()) };
+        if !held.retire() {
+            return Err(table.refusal(bits));
+        }
+        // Another thread looks at the handle, and may be the last to use it: the value must not wait for it.
+        let value = held.edit()?.take();
         // Runs what waited for it, so no borrow is held.
         drop(value);
         Ok(())

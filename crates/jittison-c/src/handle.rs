@@ -7,16 +7,20 @@
 //!  └────────┴──────────────────┴───────────┘
 //! ```
 //!
-//! Each kind has a table. A slot counts its uses in `generation`, so a released handle differs from later handles of the
-//! slot. A slot whose generation is used up is not used again. No kind is 0, so the null handle is of no kind.
+//! Each kind has a table. A slot counts its values in `generation`, so a released handle differs from later handles of the
+//! slot. A slot whose generations are used up is not used again. No kind is 0, so the null handle is of no kind.
 //!
-//! A lookup clones an `Arc`, so a value that one thread releases stays alive while other threads use it.
+//! A value that one thread releases stays alive while other threads use it: `slot.rs` counts its users. A lookup takes no lock.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::OnceLock;
 
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
 use crate::error::Failure;
+use crate::slot::{Slot, Used};
 
 /// What a handle names. The numbers are part of no interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,75 +85,150 @@ impl Kind {
 }
 
 /// The values of one kind.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T: 'static> {
     kind: Kind,
-    slots: RwLock<Slots<T>>,
+    /// Chunk `n` has `FIRST_CHUNK << n` slots. Chunks are never freed, so that a lookup takes no lock.
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    empty: Mutex<EmptySlots>,
 }
 
-struct Slots<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+/// The slots without a value.
+struct EmptySlots {
+    /// Slots that had a value.
+    used: Vec<u32>,
+    /// This slot and those behind it never had one.
+    next: u32,
 }
 
-struct Slot<T> {
-    generation: u32,
-    value: Option<Arc<T>>,
+impl EmptySlots {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(index) = self.used.pop() {
+            return Some(index);
+        }
+        let index = self.next;
+        (index < SLOTS).then(|| self.next += 1).map(|()| index)
+    }
+}
+
+thread_local! {
+    static SPARE: Spare = const { Spare([const { Cell::new(None) }; Kind::NAMES.len() + 1]) };
+}
+
+/// For each kind, the slot that this thread emptied last, and the list that it belongs to. The next value goes there without a lock.
+struct Spare([Cell<Option<SpareSlot>>; Kind::NAMES.len() + 1]);
+
+/// The list of a table, and one of its slots.
+type SpareSlot = (&'static Mutex<EmptySlots>, u32);
+
+impl Spare {
+    fn take(&self, kind: Kind, list: &'static Mutex<EmptySlots>) -> Option<u32> {
+        let place = &self.0[kind as usize];
+        let (of, index) = place.get()?;
+        ptr::eq(of, list).then(|| place.set(None)).map(|()| index)
+    }
+
+    /// False if the thread has one already.
+    fn keep(&self, kind: Kind, list: &'static Mutex<EmptySlots>, index: u32) -> bool {
+        let place = &self.0[kind as usize];
+        let is_free = place.get().is_none();
+        if is_free {
+            place.set(Some((list, index)));
+        }
+        is_free
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        for (list, index) in self.0.iter().filter_map(Cell::take) {
+            list.lock().used.push(index);
+        }
+    }
 }
 
 impl<T> Table<T> {
     pub(crate) const fn new(kind: Kind) -> Table<T> {
-        Table { kind, slots: RwLock::new(Slots { slots: Vec::new(), free: Vec::new() }) }
+        let empty = Mutex::new(EmptySlots { used: Vec::new(), next: 0 });
+        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], empty }
     }
 
     /// Stores a value. Returns its handle.
-    pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
-        let value = Some(Arc::new(value));
-        let mut table = self.slots.write();
-        let index = match table.free.pop() {
-            Some(index) => index,
-            None if table.slots.len() == SLOTS => return Err(Failure::too_many_handles(self.kind)),
-            None => {
-                table.slots.push(Slot { generation: 0, value: None });
-                table.slots.len() as u32 - 1
-            }
-        };
-        let slot = &mut table.slots[index as usize];
-        slot.generation += 1;
-        slot.value = value;
-        Ok((self.kind as u64) << KIND_SHIFT | (slot.generation as u64) << GENERATION_SHIFT | index as u64)
+    #[inline]
+    pub(crate) fn insert(&'static self, value: T) -> Result<u64, Failure> {
+        let index = self.empty_slot().ok_or_else(|| Failure::too_many_handles(self.kind))?;
+        let (chunk, offset) = place_of(index);
+        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::new()).collect());
+        let generation = slots[offset].publish(value);
+        Ok((self.kind as u64) << KIND_SHIFT | (generation as u64) << GENERATION_SHIFT | index as u64)
+    }
+
+    #[inline]
+    fn empty_slot(&'static self) -> Option<u32> {
+        let of_thread = SPARE.try_with(|spare| spare.take(self.kind, &self.empty)).ok().flatten();
+        of_thread.or_else(|| self.empty.lock().take())
+    }
+
+    /// The slot of a handle of this kind, and the handle's generation.
+    #[inline]
+    fn slot(&self, bits: u64) -> Option<(&Slot<T>, u32, u32)> {
+        let index = bits as u32 & (SLOTS - 1);
+        let (chunk, offset) = place_of(index);
+        if bits >> KIND_SHIFT != self.kind as u64 {
+            return None;
+        }
+        let slot = self.chunks.get(chunk)?.get()?.get(offset)?;
+        Some((slot, (bits >> GENERATION_SHIFT) as u32, index))
+    }
+
+    /// Whether a handle names a value at this moment.
+    #[inline]
+    pub(crate) fn is_live(&self, bits: u64) -> bool {
+        self.slot(bits).is_some_and(|(slot, generation, _)| slot.is_live(generation))
     }
 
     /// The value of a handle.
     #[inline]
-    pub(crate) fn get(&self, bits: u64) -> Result<Arc<T>, Failure> {
-        let table = self.slots.read();
-        match table.index_of(self.kind, bits).and_then(|index| table.slots[index].value.clone()) {
-            Some(value) => Ok(value),
+    pub(crate) fn get(&'static self, bits: u64) -> Result<Held<T>, Failure> {
+        let found = self.slot(bits).and_then(|(slot, generation, index)| Some((slot.use_value(generation)?, index)));
+        match found {
+            Some((used, index)) => Ok(Held { used: Some(used), table: self, index }),
             None => Err(self.refusal(bits)),
         }
     }
 
-    /// Takes the value of a handle away. The handle names nothing any more.
-    pub(crate) fn take(&self, bits: u64) -> Result<Arc<T>, Failure> {
-        self.take_if(bits, |_| Ok(()))
+    /// Ends a handle. Its value is dropped now, or by the last call that uses it.
+    pub(crate) fn release(&'static self, bits: u64) -> Result<(), Failure> {
+        if let Some((slot, generation, index)) = self.slot(bits)
+            && slot.drop_unused(generation)
+        {
+            self.recycle(index);
+            return Ok(());
+        }
+        self.take(bits).map(drop)
     }
 
-    /// As [`take`](Self::take), if `check` allows it.
-    pub(crate) fn take_if(&self, bits: u64, check: impl FnOnce(&T) -> Result<(), Failure>) -> Result<Arc<T>, Failure> {
-        let mut table = self.slots.write();
-        let Some(index) = table.index_of(self.kind, bits) else { return Err(self.refusal(bits)) };
-        let slot = &mut table.slots[index];
-        if let Some(value) = &slot.value {
-            check(value)?;
-        }
-        let Some(value) = slot.value.take() else { return Err(self.refusal(bits)) };
-        if slot.generation < u32::MAX {
-            table.free.push(index as u32);
-        }
-        Ok(value)
+    /// Ends a handle. Returns its value.
+    pub(crate) fn take(&'static self, bits: u64) -> Result<Held<T>, Failure> {
+        let held = self.get(bits)?;
+        if held.retire() { Ok(held) } else { Err(self.refusal(bits)) }
     }
 
-    fn refusal(&self, bits: u64) -> Failure {
+    /// Lets the next value have an empty slot, unless its generations are used up.
+    #[inline]
+    fn recycle(&'static self, index: u32) {
+        let (chunk, offset) = place_of(index);
+        let slot = self.chunks[chunk].get().map(|slots| &slots[offset]);
+        if slot.is_none_or(|slot| slot.generation() == u32::MAX) {
+            return;
+        }
+        let is_kept = SPARE.try_with(|spare| spare.keep(self.kind, &self.empty, index));
+        if !is_kept.unwrap_or(false) {
+            self.empty.lock().used.push(index);
+        }
+    }
+
+    /// Why a handle names nothing of this table.
+    pub(crate) fn refusal(&self, bits: u64) -> Failure {
         let problem = match Kind::of(bits) {
             _ if bits == 0 => "is null".to_string(),
             None => "was not made by this library".to_string(),
@@ -160,29 +239,78 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Slots<T> {
-    /// The slot of a handle, if the kind and the generation agree.
+/// A value that a call uses. It lives until the last call has dropped it, whoever releases its handle.
+pub(crate) struct Held<T: 'static> {
+    /// `None` while it is dropped.
+    used: Option<Used<'static, T>>,
+    table: &'static Table<T>,
+    index: u32,
+}
+
+impl<T> Held<T> {
+    /// Ends the handle, and drops the value if no other call uses it. Gives the use back otherwise.
     #[inline]
-    fn index_of(&self, kind: Kind, bits: u64) -> Option<usize> {
-        let index = (bits & (SLOTS as u64 - 1)) as usize;
-        let generation = (bits >> GENERATION_SHIFT) as u32;
-        let slot = self.slots.get(index)?;
-        (bits >> KIND_SHIFT == kind as u64 && slot.generation == generation).then_some(index)
+    pub(crate) fn drop_alone(mut self) -> Result<(), Held<T>> {
+        if let Some(Err(used)) = self.used.take().map(Used::drop_alone) {
+            self.used = Some(used);
+            return Err(self);
+        }
+        self.table.recycle(self.index);
+        Ok(())
     }
+
+    /// Ends the handle of the value, which this call still uses. False if it had ended.
+    pub(crate) fn retire(&self) -> bool {
+        self.used.as_ref().is_some_and(Slot::retire)
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.used.as_ref().expect("it is not dropped")
+    }
+}
+
+impl<T> Drop for Held<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.used.take().is_some_and(Used::end) {
+            self.table.recycle(self.index);
+        }
+    }
+}
+
+/// The chunk of a slot, and its place there.
+#[inline]
+fn place_of(index: u32) -> (usize, usize) {
+    let from_first = index + FIRST_CHUNK;
+    let chunk = from_first.ilog2() - FIRST_CHUNK.ilog2();
+    (chunk as usize, (from_first - (FIRST_CHUNK << chunk)) as usize)
 }
 
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 24;
 /// The largest number of handles of one kind at one time.
-const SLOTS: usize = 1 << GENERATION_SHIFT;
+const SLOTS: u32 = 1 << GENERATION_SHIFT;
+/// Slots of the first chunk, a power of two.
+const FIRST_CHUNK: u32 = 64;
+const CHUNKS: usize = (SLOTS / FIRST_CHUNK).ilog2() as usize + 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Tables are statics.
+    fn leaked<T>(kind: Kind) -> &'static Table<T> {
+        Box::leak(Box::new(Table::new(kind)))
+    }
+
     #[test]
     fn a_released_handle_names_nothing_when_its_slot_is_used_again() {
-        let table = Table::new(Kind::Tracker);
+        let table = leaked(Kind::Tracker);
         let first = table.insert("first").unwrap();
         assert_eq!(*table.take(first).unwrap(), "first");
         let second = table.insert("second").unwrap();
@@ -193,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_handle_of_another_kind_names_nothing() {
-        let (trackers, dylibs) = (Table::new(Kind::Tracker), Table::new(Kind::Dylib));
+        let (trackers, dylibs) = (leaked(Kind::Tracker), leaked(Kind::Dylib));
         let (tracker, dylib) = (trackers.insert(1).unwrap(), dylibs.insert(2).unwrap());
         assert!(trackers.get(dylib).is_err() && dylibs.get(tracker).is_err() && trackers.get(0).is_err());
         let Err(Failure::Handle(text)) = trackers.get(dylib) else { panic!("the kind is wrong") };
@@ -209,14 +337,39 @@ mod tests {
 
     #[test]
     fn a_slot_is_not_used_again_when_its_generations_are_used_up() {
-        let table = Table::new(Kind::Removal);
+        let table = leaked(Kind::Removal);
         let first = table.insert(1).unwrap();
         table.take(first).unwrap();
-        table.slots.write().slots[0].generation = u32::MAX - 1;
+        table.chunks[0].get().unwrap()[0].set_generation(u32::MAX - 1);
         let last = table.insert(2).unwrap();
-        table.take(last).unwrap();
+        table.release(last).unwrap();
         let next = table.insert(3).unwrap();
         assert_eq!(next & 0xff_ffff, 1);
         assert!(table.get(last).is_err() && table.get(first).is_err());
+    }
+
+    #[test]
+    fn a_value_is_dropped_by_the_last_call_that_uses_it() {
+        let table = leaked(Kind::Function);
+        let counted = std::sync::Arc::new(());
+        let handle = table.insert(counted.clone()).unwrap();
+        let (first, second) = (table.get(handle).unwrap(), table.get(handle).unwrap());
+        table.release(handle).unwrap();
+        assert!(table.get(handle).is_err() && table.release(handle).is_err() && table.take(handle).is_err());
+        drop(first);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+        drop(second);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+        // The slot is used again, and only now.
+        assert_eq!(table.insert(counted).unwrap() & 0xff_ffff, handle & 0xff_ffff);
+    }
+
+    #[test]
+    fn a_table_grows_by_chunks_and_finds_each_value() {
+        let table = leaked(Kind::Stub);
+        let handles: Vec<_> = (0..1000).map(|number| table.insert(number).unwrap()).collect();
+        assert!(handles.iter().enumerate().all(|(number, handle)| *table.get(*handle).unwrap() == number));
+        assert_eq!((place_of(0), place_of(63), place_of(64), place_of(191)), ((0, 0), (0, 63), (1, 0), (1, 127)));
+        assert_eq!(place_of(SLOTS - 1).0, CHUNKS - 1);
     }
 }

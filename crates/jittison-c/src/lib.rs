@@ -6,7 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `entry.rs` | what every function does first and last: panics become errors, pointers are checked |
-//! | `handle.rs` | handles: numbers that name values of this library, with a kind and a generation |
+//! | `handle.rs`, `slot.rs` | handles: numbers that name values of this library, with a kind and a generation |
 //! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
 //! | `text.rs` | strings of the caller, and texts that the caller owns |
 //! | `session.rs`, `options.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
@@ -40,6 +40,8 @@
 //!   callback reads. The cell is emptied on that thread before the hook returns.
 //! - **C7** *Windows of the embedder.* The callback that maps a window promises what `MappedWindow` demands of an
 //!   implementor: the header states it in its words.
+//! - **C8** *Slots.* `slot.rs` hands out a value to users that it counts. The last user, or who takes a value without users, has
+//!   the value alone.
 #![warn(missing_docs)]
 
 mod alias;
@@ -68,6 +70,7 @@ mod plugin;
 mod program;
 mod removal;
 mod session;
+mod slot;
 mod stub;
 mod text;
 mod tracker;

@@ -13,7 +13,6 @@
 use std::cell::{RefCell, RefMut};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::thread::{self, ThreadId};
 
 use jittison::Error;
 use jittison::base::ExecutorAddr;
@@ -25,6 +24,7 @@ use crate::graph::{
     BlockRequest, PLACE_ABSOLUTE, PLACE_BLOCK, PLACE_EXTERNAL, PLACE_NOWHERE, RawEdge, read_pool, read_scope,
     read_symbol,
 };
+use crate::guard::ThreadNumber;
 use crate::handle::{Kind, Table};
 use crate::memory::put_sized;
 use crate::session::{Handle, choice};
@@ -36,7 +36,7 @@ static LINKS: Table<View> = Table::new(Kind::Link);
 
 /// A link during one callback.
 pub(crate) struct View {
-    thread: ThreadId,
+    thread: ThreadNumber,
     /// `None` after the callback returned.
     state: RefCell<Option<State>>,
 }
@@ -74,7 +74,7 @@ unsafe impl Sync for View {}
 /// C6: what `stage` points to is borrowed, as the hook has it, until this function returns.
 pub(crate) unsafe fn during(stage: Stage, callback: impl FnOnce(LinkHandle) -> Result<(), Error>) -> Result<(), Error> {
     let state = State { stage, blocks: Vec::new(), symbols: Vec::new() };
-    let view = View { thread: thread::current().id(), state: RefCell::new(Some(state)) };
+    let view = View { thread: ThreadNumber::current(), state: RefCell::new(Some(state)) };
     let bits = LINKS.insert(view).map_err(Error::other)?;
     /// Ends the view, also if the callback panics.
     struct End(u64);
@@ -92,7 +92,7 @@ pub(crate) unsafe fn during(stage: Stage, callback: impl FnOnce(LinkHandle) -> R
 
 impl View {
     fn state(&self) -> Result<RefMut<'_, State>, Failure> {
-        if self.thread != thread::current().id() {
+        if self.thread != ThreadNumber::current() {
             return Err(Failure::Thread("a link belongs to the thread of its callback; nothing was done".into()));
         }
         let is_used = |_| Failure::argument("another call of this thread uses the link; nothing was done");

@@ -198,5 +198,5 @@ pub(crate) fn find_symbol(dylib: &JitDylib, name: &str) -> Result<Option<jittiso
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_pin_release(pin: PinHandle) -> *mut ErrorObject {
-    run(|| PINS.take(pin.bits).map(drop))
+    run(|| PINS.release(pin.bits))
 }

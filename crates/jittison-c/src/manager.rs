@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::entry::{check_out, put, run};
 use crate::error::{ErrorObject, Failure};
-use crate::handle::{Kind, Table};
+use crate::handle::{Held, Kind, Table};
 use crate::session::{Handle, SESSIONS, Session, read_options};
 use crate::tracker::{TRACKERS, Tracker};
 
@@ -25,7 +25,7 @@ pub(crate) static MANAGERS: Table<Registered> = Table::new(Kind::Manager);
 /// A manager, and the session that it is registered with.
 pub(crate) struct Registered {
     manager: Arc<Manager>,
-    jit: Arc<Jit>,
+    jit: Held<Jit>,
 }
 
 impl Registered {
@@ -155,5 +155,5 @@ unsafe extern "C" fn jittison_manager_deregister(manager: ManagerHandle) -> *mut
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_manager_release(manager: ManagerHandle) -> *mut ErrorObject {
-    run(|| MANAGERS.take(manager.bits).map(drop))
+    run(|| MANAGERS.release(manager.bits))
 }

@@ -94,7 +94,7 @@ unsafe extern "C" fn jittison_patchable_create(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_patchable_release(patchable: PatchableHandle) -> *mut ErrorObject {
-    run(|| PATCHABLES.take(patchable.bits).map(drop))
+    run(|| PATCHABLES.release(patchable.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -165,7 +165,7 @@ unsafe extern "C" fn jittison_patch_begin(patchable: PatchableHandle, out: *mut 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_patch_release(patch: PatchHandle) -> *mut ErrorObject {
-    run(|| PATCHES.take(patch.bits).map(drop))
+    run(|| PATCHES.release(patch.bits))
 }
 
 /// Changes a patch that is open.

@@ -17,7 +17,7 @@ use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::Dylib;
 use crate::entry::{check_out, put, put_if_wanted, run};
 use crate::error::ErrorObject;
-use crate::handle::{Kind, Table};
+use crate::handle::{Held, Kind, Table};
 use crate::link::{LinkHandle, Stage, during};
 use crate::manager::{MANAGERS, ManagerHandle, Registered};
 use crate::session::{Context, Handle, SESSIONS, Session, read_options};
@@ -30,7 +30,7 @@ static PLUGINS: Table<Added> = Table::new(Kind::Plugin);
 /// A plugin, and the session that it was added to.
 pub(crate) struct Added {
     plugin: Arc<dyn LinkPlugin>,
-    jit: Arc<Jit>,
+    jit: Held<Jit>,
 }
 
 /// `jittison_link_origin`.
@@ -88,7 +88,7 @@ struct Plugin {
     name: String,
     callbacks: Callbacks,
     /// Owns what `record` records.
-    manager: Option<Arc<Registered>>,
+    manager: Option<Held<Registered>>,
     context: OwnedContext,
 }
 
@@ -252,5 +252,5 @@ unsafe extern "C" fn jittison_plugin_remove(plugin: PluginHandle, was_there: *mu
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_plugin_release(plugin: PluginHandle) -> *mut ErrorObject {
-    run(|| PLUGINS.take(plugin.bits).map(drop))
+    run(|| PLUGINS.release(plugin.bits))
 }

@@ -52,7 +52,7 @@ unsafe extern "C" fn jittison_removal_pending(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_removal_release(removal: Removal) -> *mut ErrorObject {
-    run(|| REMOVALS.take(removal.bits).map(drop))
+    run(|| REMOVALS.release(removal.bits))
 }
 
 #[unsafe(no_mangle)]

@@ -72,5 +72,5 @@ unsafe extern "C" fn jittison_stub_redirect(stub: StubHandle, target: u64) -> *m
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_stub_release(stub: StubHandle) -> *mut ErrorObject {
-    run(|| STUBS.take(stub.bits).map(drop))
+    run(|| STUBS.release(stub.bits))
 }

@@ -26,6 +26,7 @@ impl Str {
     ///
     /// # Safety
     /// C1, for as long as the result is used.
+    #[inline]
     pub(crate) unsafe fn read<'a>(self, what: &str) -> Result<&'a str, Failure> {
         // SAFETY: C1 - the caller promises the same.
         let bytes = unsafe { read_slice(self.data.cast::<u8>(), self.length, what)? };
@@ -38,6 +39,7 @@ impl Str {
 ///
 /// # Safety
 /// C1, for as long as the result is used.
+#[inline]
 pub(crate) unsafe fn read_slice<'a, T>(data: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);

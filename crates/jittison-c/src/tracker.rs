@@ -41,7 +41,7 @@ unsafe extern "C" fn jittison_tracker_default(dylib: Dylib, out: *mut Tracker) -
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_tracker_release(tracker: Tracker) -> *mut ErrorObject {
-    run(|| TRACKERS.take(tracker.bits).map(drop))
+    run(|| TRACKERS.release(tracker.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -133,7 +133,7 @@ unsafe extern "C" fn jittison_tracker_name(tracker: Tracker, out: *mut *mut Text
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_tracker_dylib(tracker: Tracker, out: *mut Dylib) -> *mut ErrorObject {
-    let find = || DYLIBS.insert(TRACKERS.get(tracker.bits)?.dylib()).map(Handle::new);
+    let find = || DYLIBS.insert(TRACKERS.get(tracker.bits)?.dylib().into()).map(Handle::new);
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
 }
@@ -167,7 +167,7 @@ unsafe extern "C" fn jittison_tracker_dependents(
 /// # Safety
 /// C1 for `out`, which has `capacity` places, and for `count`.
 unsafe fn give_list<T>(
-    table: &Table<T>,
+    table: &'static Table<T>,
     out: *mut Handle<T>,
     capacity: usize,
     count: *mut usize,

@@ -19,10 +19,10 @@ use crate::text::{Str, Text, read_slice};
 use crate::tracker::{TRACKERS, Tracker, read_flags};
 
 /// `jittison_responsibility`.
-pub(crate) type Responsibility = Handle<Held>;
+pub(crate) type Responsibility = Handle<HeldResponsibility>;
 /// `None` after it was emitted or failed, and while a function uses it.
-pub(crate) type Held = Mutex<Option<MaterializationResponsibility>>;
-static RESPONSIBILITIES: Table<Held> = Table::new(Kind::Responsibility);
+pub(crate) type HeldResponsibility = Mutex<Option<MaterializationResponsibility>>;
+static RESPONSIBILITIES: Table<HeldResponsibility> = Table::new(Kind::Responsibility);
 
 /// `jittison_unit_symbol`.
 #[repr(C)]
@@ -376,5 +376,5 @@ unsafe extern "C" fn jittison_responsibility_fail(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_responsibility_release(responsibility: Responsibility) -> *mut ErrorObject {
-    run(|| RESPONSIBILITIES.take(responsibility.bits).map(drop))
+    run(|| RESPONSIBILITIES.release(responsibility.bits))
 }
