@@ -53,7 +53,7 @@ fn ok(error: Error) {
 fn fastest(mut c: impl FnMut(), mut rust: impl FnMut()) -> (f64, f64) {
     const OPERATIONS: u32 = 2_000;
     let mut best = (f64::MAX, f64::MAX);
-    let mut round = |work: &mut dyn FnMut()| {
+    let round = |work: &mut dyn FnMut()| {
         let start = Instant::now();
         (0..OPERATIONS).for_each(|_| work());
         start.elapsed().as_nanos() as f64 / f64::from(OPERATIONS)

@@ -972,10 +972,10 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_create(jittison_ses
                                                                     const jittison_manager_callbacks *callbacks,
                                                                     void *context, jittison_manager *out);
 
-/* Calls `record` with the key of a tracker, which can be neither removed nor transferred meanwhile: record there what the tracker
- * shall own. `record` is called in this call, under locks, and must call no function of this header. If the tracker is
- * defunct, it is not called, and the error is JITTISON_ERROR_TRACKER_DEFUNCT; if the tracker is not of the manager's session,
- * JITTISON_ERROR_FOREIGN_SESSION. */
+/* Calls `record` with the key of a tracker, which can be neither removed nor transferred meanwhile: record there what the
+ * tracker shall own. `record` is called in this call, under locks, and must call no function of this header. If the tracker
+ * is defunct, it is not called, and the error is JITTISON_ERROR_TRACKER_DEFUNCT; if the tracker is not of the manager's
+ * session, JITTISON_ERROR_FOREIGN_SESSION. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_manager_record(jittison_manager manager, jittison_tracker tracker,
                                                                     void (*record)(jittison_key key, void *context),
                                                                     void *context);
@@ -1002,8 +1002,8 @@ typedef struct jittison_generator_callbacks {
     /* sizeof(jittison_generator_callbacks). */
     size_t size;
     /* A lookup misses names in `dylib`: define those that the generator knows. Called without a lock, perhaps by several
-     * threads at once: with JITTISON_SYMBOL_WEAK, both may define a name. `dylib` and the names are valid during the call; do not release the handle. Returns NULL, or an error
-     * that fails the lookup, which the library then owns. */
+     * threads at once: with JITTISON_SYMBOL_WEAK, both may define a name. `dylib` and the names are valid during the call;
+     * do not release the handle. Returns NULL, or an error that fails the lookup, which the library then owns. */
     jittison_error *(*generate)(jittison_dylib dylib, const jittison_request *requests, size_t count, void *context);
     /* Called once, when the library uses neither the callbacks nor the context any more. May be NULL. */
     void (*dropped)(void *context);
@@ -1524,7 +1524,7 @@ typedef struct jittison_plugin_callbacks {
     size_t size;
     /* For messages. */
     jittison_str name;
-    /* The manager whose key `record` gets. Null: none. */
+    /* The manager of the session whose key `record` gets. Null: none. */
     jittison_manager manager;
     /* A link begins. Returns whether the plugin takes part. `*link_context`, which is `context` at first, is what the other
      * callbacks get. NULL: it takes part in every link. */
@@ -1547,7 +1547,7 @@ typedef struct jittison_plugin_callbacks {
     void (*dropped)(void *context);
 } jittison_plugin_callbacks;
 
-/* Adds a plugin to a session, behind those that it has. */
+/* Adds a plugin to a session, behind those that it has. JITTISON_ERROR_FOREIGN_SESSION if the manager is of another session. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_plugin_add(jittison_session session,
                                                                 const jittison_plugin_callbacks *callbacks,
                                                                 void *context, jittison_plugin *out);

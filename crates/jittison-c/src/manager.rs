@@ -29,6 +29,12 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
+    /// Refuses a dylib of another session, which never calls the manager.
+    pub(crate) fn check_session(&self, dylib: JitDylib) -> Result<(), Error> {
+        // A lookup of nothing checks it.
+        self.jit.session().lookup_flags(&[(dylib, Visibility::All)], &[]).map(drop)
+    }
+
     /// The number of a key, for what a link records under it.
     pub(crate) fn number(&self, key: ResourceKey) -> u64 {
         self.manager.number(key)
@@ -132,8 +138,7 @@ unsafe extern "C" fn jittison_manager_record(
     run(|| {
         let record = record.ok_or_else(|| Failure::argument("the callback is null"))?;
         let (registered, tracker) = (MANAGERS.get(manager.bits)?, TRACKERS.get(tracker.bits)?);
-        // A lookup of nothing: it checks that the dylib is of the manager's session. Another session never calls the manager.
-        registered.jit.session().lookup_flags(&[(tracker.dylib(), Visibility::All)], &[])?;
+        registered.check_session(tracker.dylib())?;
         tracker.with_resource_key(|key| {
             let number = registered.manager.number(key);
             // SAFETY: C5 - the caller promises both during this call.

@@ -232,6 +232,9 @@ unsafe extern "C" fn jittison_plugin_add(
             bits => Some(MANAGERS.get(bits)?),
         };
         let context = OwnedContext::new(context, callbacks.dropped);
+        if let Some(manager) = &manager {
+            manager.check_session(jit.main_dylib().clone())?;
+        }
         let plugin: Arc<dyn LinkPlugin> = Arc::new(Shared(Arc::new(Plugin { name, callbacks, manager, context })));
         jit.layer().add_plugin(plugin.clone());
         // SAFETY: C1 - the caller promises it.

@@ -324,6 +324,14 @@ int main(int argc, char **argv) {
     callbacks.record = on_record;
     callbacks.end = on_end;
     callbacks.dropped = on_dropped;
+    {
+        jittison_session foreign;
+        OK(jittison_session_create(NULL, &foreign));
+        FAILS(JITTISON_ERROR_FOREIGN_SESSION, jittison_plugin_add(foreign, &callbacks, &seen, &plugin));
+        OK(jittison_session_destroy(foreign));
+        CHECK(seen.dropped == 1);
+        seen.dropped = 0;
+    }
     OK(jittison_plugin_add(session, &callbacks, &seen, &plugin));
 
     OK(jittison_object_add_file(session, tracker, STR(argv[1])));
