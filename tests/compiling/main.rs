@@ -5,6 +5,7 @@ mod on_demand;
 mod reoptimize;
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use jittison_test_support as support;
 
@@ -92,6 +93,29 @@ fn graph(request: &CompileRequest<'_>, code: &[u8], calls: &[(u32, &str)]) -> Re
 
 fn call(jit: &Jit, name: &str) -> i64 {
     support::function::<Number>(jit, name).call()
+}
+
+/// Repeats a step until it returns true. A test that waits for the count of calls uses it: if calls are not counted, it fails
+/// and does not hang.
+#[track_caller]
+fn repeat_until(mut step: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !step() {
+        // Far more than a busy machine needs.
+        assert!(start.elapsed() < Duration::from_secs(120), "the tier does not come");
+    }
+}
+
+/// As [`repeat_until`], for what another thread does.
+#[track_caller]
+fn await_tier(mut condition: impl FnMut() -> bool) {
+    repeat_until(|| {
+        let is_there = condition();
+        if !is_there {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_there
+    });
 }
 
 /// Symbols of a dylib, and memory of a session.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use jittison::{CompiledFunction, ErrorKind, ReOptimizeLayer, ReOptimized};
 
@@ -35,7 +36,7 @@ fn the_next_tier_is_compiled_when_the_count_is_used_up_and_not_before() {
     (0..9).for_each(|_| assert_eq!(f.call(), 1));
     assert!(log.take().is_empty());
     assert_eq!(f.call(), 1, "the call that uses the count up stays in tier 1");
-    wait_until(|| functions.tier("f") == Some(2));
+    await_tier(|| functions.tier("f") == Some(2));
     assert_eq!((f.call(), log.take()), (2, vec!["f 2".to_string()]));
     assert_eq!((functions.tier("g"), functions.tier("h")), (Some(1), None));
     assert_eq!(functions.functions(), ["f", "g"]);
@@ -53,12 +54,13 @@ fn tiers_follow_each_other() {
         let (layer, log) = tiers(&jit, &[1, 5, 2]);
         let functions = add(&layer, &jit, &["f"]);
         let (f, mut last) = (function::<Number>(&jit, "f"), 1);
-        while last < 4 {
+        repeat_until(|| {
             let tier = f.call();
             assert!(tier >= last, "{tier} after {last}");
             last = tier;
-        }
-        wait_until(|| functions.tier("f") == Some(4));
+            last == 4
+        });
+        await_tier(|| functions.tier("f") == Some(4));
         assert_eq!(log.take(), ["f 1", "f 2", "f 3", "f 4"]);
         assert!(!functions.reoptimize("f"), "there is no fifth tier");
         drop(f);
@@ -77,11 +79,11 @@ fn callers_on_many_threads_see_each_tier_whole_and_the_old_tier_is_freed() {
             for _ in 0..3 {
                 let f = f.clone();
                 scope.spawn(move || {
-                    let mut last = 1;
-                    while last == 1 {
-                        last = f.call();
-                        assert!(last == 1 || last == 2, "{last}");
-                    }
+                    repeat_until(|| {
+                        let tier = f.call();
+                        assert!(tier == 1 || tier == 2, "{tier}");
+                        tier == 2
+                    });
                     (0..1000).for_each(|_| assert_eq!(f.call(), 2));
                 });
             }
@@ -110,7 +112,7 @@ fn the_call_that_uses_the_count_up_keeps_its_arguments() {
     let functions = add(&jit.reoptimize_layer(compile, &[3]), &jit, &["sum"]);
     let sum = function::<Sum>(&jit, "sum");
     (0..6).for_each(|_| assert_eq!(sum.call(1, 20, 300, 4000, 50_000, 600_000, 7e6), 7_654_321));
-    wait_until(|| functions.tier("sum") == Some(2));
+    await_tier(|| functions.tier("sum") == Some(2));
     assert_eq!(sum.call(1, 20, 300, 4000, 50_000, 600_000, 7e6), 7_654_321);
 }
 
@@ -123,7 +125,7 @@ fn calls_from_linked_code_are_counted_and_follow_the_tiers() {
     on_demand.add(&jit.main_dylib().default_tracker().unwrap(), &["caller"]).unwrap();
     let caller = function::<Number>(&jit, "caller");
     (0..4).for_each(|_| assert_eq!(caller.call(), 2));
-    wait_until(|| caller.call() == 3);
+    await_tier(|| caller.call() == 3);
 }
 
 #[test]
@@ -144,13 +146,13 @@ fn a_tier_that_cannot_be_compiled_is_reported_and_callers_stay() {
     let f = function::<Number>(&jit, "f");
     assert_eq!((f.call(), f.call()), (1, 1));
     for (attempt, problem) in ["out of memory", "out of registers", "nowhere"].iter().enumerate() {
-        wait_until(|| !reported.sorted().is_empty());
+        await_tier(|| !reported.sorted().is_empty());
         let error = reported.take();
         assert!(error.len() == 1 && error[0].contains(problem), "{error:?}");
         assert_eq!((f.call(), functions.tier("f"), functions.versions("f").unwrap().len()), (1, Some(1), 1));
         wait_until(|| functions.reoptimize("f") || attempts.load(Ordering::Relaxed) > attempt + 2);
     }
-    wait_until(|| f.call() == 2);
+    await_tier(|| f.call() == 2);
     assert!(reported.take().is_empty());
 }
 
@@ -175,7 +177,7 @@ fn functions_that_are_removed_while_a_tier_is_compiled_leave_nothing() {
         );
         let functions = add(&layer, &jit, &["f"]);
         assert_eq!(call(&jit, "f"), 1);
-        begins.recv().unwrap();
+        begins.recv_timeout(Duration::from_secs(120)).unwrap();
         let held_one = function::<Number>(&jit, "f");
         match is_cleared {
             true => drop(jit.main_dylib().clear().unwrap()),
@@ -215,9 +217,10 @@ fn a_caller_inside_a_replaced_tier_keeps_it_until_it_leaves() {
     let functions = add(&layer, &jit, &["f"]);
     let f = function::<Number>(&jit, "f");
     std::thread::scope(|scope| {
+        let _leaves = SetOnDrop(&LEAVE);
         let inside = f.clone();
         let caller = scope.spawn(move || inside.call());
-        wait_until(|| functions.tier("f") == Some(2));
+        await_tier(|| functions.tier("f") == Some(2));
         assert_eq!(f.call(), 2);
         let versions = functions.versions("f").unwrap();
         assert!(versions.len() == 2 && versions[0].is_retired && !versions[0].held_by.is_empty(), "{versions:?}");
@@ -238,7 +241,7 @@ fn a_map_of_the_memory_shows_each_tier_and_its_counter() {
     };
     assert!(["f tier 1", "call counter of f"].iter().all(|name| names().contains(&name.to_string())), "{:?}", names());
     assert!(functions.reoptimize("f"));
-    wait_until(|| functions.tier("f") == Some(2) && functions.versions("f").unwrap().len() == 1);
+    await_tier(|| functions.tier("f") == Some(2) && functions.versions("f").unwrap().len() == 1);
     let names = names();
     assert!(names.contains(&"f tier 2".to_string()) && !names.contains(&"f tier 1".to_string()), "{names:?}");
 }
