@@ -193,6 +193,12 @@ impl<T: Recycle> Default for RecycledVec<T> {
     }
 }
 
+impl<T: Recycle> AsRef<[T]> for RecycledVec<T> {
+    fn as_ref(&self) -> &[T] {
+        &self.0
+    }
+}
+
 impl<T: Recycle> Deref for RecycledVec<T> {
     type Target = Vec<T>;
     fn deref(&self) -> &Vec<T> {

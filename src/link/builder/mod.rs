@@ -79,7 +79,7 @@ pub struct GraphBuilder {
     name: Arc<str>,
     read: ReadLink,
     /// Names, and contents that were copied. The graph has ranges of it.
-    bytes: Vec<u8>,
+    bytes: RecycledVec<u8>,
     /// The definitions that other graphs and objects can see.
     visible: RecycledVec<VisibleSymbol>,
     unwind: UnwindTable,
@@ -123,7 +123,15 @@ impl GraphBuilder {
         });
         let description = cfg!(debug_assertions).then(Box::default);
         let (visible, unwind) = (RecycledVec::new(), UnwindTable::default());
-        GraphBuilder { name: Arc::from(name), read, bytes: Vec::new(), visible, unwind, description, fault: None }
+        GraphBuilder {
+            name: Arc::from(name),
+            read,
+            bytes: RecycledVec::new(),
+            visible,
+            unwind,
+            description,
+            fault: None,
+        }
     }
 
     /// Adds a block: a function, a constant, a variable. What no visible symbol leads to is dropped, as in an object.
@@ -296,7 +304,7 @@ impl GraphBuilder {
         if bytes.len() >= u32::MAX as usize {
             return Err(graph.fault(check::too_large()));
         }
-        (graph.bytes, graph.description) = (ObjectBuffer::from(bytes), description);
+        (graph.bytes, graph.description) = (ObjectBuffer::new(bytes), description);
         graph.first_global = 1;
         if let Some(fault) = fault {
             return Err(graph.fault(fault));
@@ -350,12 +358,16 @@ impl BuiltGraph {
         &self.name
     }
 
-    /// The definitions that others can see. Their names share one text.
+    /// The definitions that others can see. Their names share one text: that of the graph's name, if there is one definition
+    /// and the graph is named after it.
     pub(crate) fn interface(&self) -> impl ExactSizeIterator<Item = InterfaceSymbol> {
         let graph = self.read.graph();
         let extents = Extents::new(graph, &self.visible);
         let names = self.visible.iter().map(|symbol| graph.name_bytes(symbol.index));
-        let text = Name::concat(names);
+        let text = match &self.visible[..] {
+            [only] if graph.name_bytes(only.index) == self.name.as_bytes() => self.name.clone(),
+            _ => Name::concat(names),
+        };
         let mut start = 0;
         self.visible.iter().map(move |visible| {
             let (symbol, name) = (&graph.symbols[visible.index.index()], graph.name_bytes(visible.index));
