@@ -1,7 +1,8 @@
 //! [`Definition`]: a function or a data object that is defined and not finalised yet, and the graph of several.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::UnwindInfo;
@@ -12,7 +13,11 @@ use cranelift_module::{
     ModuleResult,
 };
 use jittison::base::SegmentKind;
-use jittison::link::{BlockContent, BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope};
+use jittison::link::{
+    BlockContent, BlockId, BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::builder::LibcallNames;
 use crate::{relocation, unwind};
@@ -24,7 +29,8 @@ pub(crate) struct Definition {
     pub(crate) symbol: Option<String>,
     pub(crate) content: Content,
     pub(crate) align: u64,
-    pub(crate) relocations: Vec<ModuleReloc>,
+    /// A range of the relocations of a [`Store`].
+    pub(crate) relocations: Range<usize>,
     pub(crate) unwind: Option<UnwindInfo>,
     /// Section of data, if the generator chose one.
     pub(crate) section: Option<String>,
@@ -32,9 +38,24 @@ pub(crate) struct Definition {
     pub(crate) is_used: bool,
 }
 
-impl Definition {
+/// The bytes of a definition.
+pub(crate) enum Content {
+    /// A range of the bytes of a [`Store`].
+    Bytes(Range<usize>),
+    Zeroes(u64),
+}
+
+/// The bytes and relocations of several definitions. A module keeps its buffers from one finalisation to the next.
+#[derive(Default)]
+pub(crate) struct Store {
+    bytes: Vec<u8>,
+    relocations: Vec<ModuleReloc>,
+}
+
+impl Store {
     /// Compiles a function.
     pub(crate) fn compile(
+        &mut self,
         isa: &dyn TargetIsa,
         id: FuncId,
         context: &mut Context,
@@ -43,16 +64,61 @@ impl Definition {
         let compiled = context.compile(isa, control_plane)?;
         let unwind = compiled.create_unwind_info(isa)?;
         let align = function_align(isa, compiled.buffer.alignment.into());
-        let bytes = compiled.code_buffer().to_vec();
-        let relocations = compiled.buffer.relocs().to_vec().into_iter();
-        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(&found, &context.func, id)).collect();
-        let definition = Definition::new(FuncOrDataId::Func(id), Content::Bytes(bytes), align);
-        Ok(Definition { relocations, unwind, ..definition })
+        let content = self.add_bytes(compiled.code_buffer());
+        let relocations = context.compiled_code().map_or(&[][..], |compiled| compiled.buffer.relocs()).iter();
+        let relocations = relocations.map(|found| ModuleReloc::from_mach_reloc(found, &context.func, id));
+        let relocations = self.add_relocations(relocations);
+        Ok(Definition { relocations, unwind, ..Definition::new(FuncOrDataId::Func(id), content, align) })
     }
 
+    /// Keeps machine code that another compiler made.
+    pub(crate) fn function(
+        &mut self,
+        isa: &dyn TargetIsa,
+        id: FuncId,
+        align: u64,
+        bytes: &[u8],
+        relocations: &[ModuleReloc],
+    ) -> Definition {
+        let (content, relocations) = (self.add_bytes(bytes), self.add_relocations(relocations.iter().cloned()));
+        Definition { relocations, ..Definition::new(FuncOrDataId::Func(id), content, function_align(isa, align)) }
+    }
+
+    /// Keeps the bytes of a definition.
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) -> Content {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Content::Bytes(start..self.bytes.len())
+    }
+
+    /// Keeps the relocations of a definition.
+    pub(crate) fn add_relocations(&mut self, relocations: impl Iterator<Item = ModuleReloc>) -> Range<usize> {
+        let start = self.relocations.len();
+        self.relocations.extend(relocations);
+        start..self.relocations.len()
+    }
+
+    /// Forgets all definitions. Keeps small buffers.
+    pub(crate) fn clear(&mut self) {
+        if self.bytes.capacity() > MAX_KEPT || self.relocations.capacity() * size_of::<ModuleReloc>() > MAX_KEPT {
+            *self = Store::default();
+        }
+        self.bytes.clear();
+        self.relocations.clear();
+    }
+
+    fn relocations_of(&self, definition: &Definition) -> &[ModuleReloc] {
+        self.relocations.get(definition.relocations.clone()).unwrap_or_default()
+    }
+}
+
+/// The most bytes of a buffer that is kept.
+const MAX_KEPT: usize = 1 << 18;
+
+impl Definition {
     /// A definition without relocations.
     pub(crate) fn new(id: FuncOrDataId, content: Content, align: u64) -> Definition {
-        let (relocations, unwind, section) = (Vec::new(), None, None);
+        let (relocations, unwind, section) = (0..0, None, None);
         Definition { id, symbol: None, content, align, relocations, unwind, section, is_used: false }
     }
 }
@@ -60,12 +126,6 @@ impl Definition {
 /// The alignment of a function in bytes, for which the compiler asks for `align`.
 pub(crate) fn function_align(isa: &dyn TargetIsa, align: u64) -> u64 {
     align.max(isa.function_alignment().minimum.into()).max(isa.symbol_alignment())
-}
-
-/// The bytes of a definition.
-pub(crate) enum Content {
-    Bytes(Vec<u8>),
-    Zeroes(u64),
 }
 
 /// The start of the names of symbols that were declared without one. Cranelift's own names for them begin with `.L`, which marks
@@ -89,12 +149,15 @@ pub(crate) struct Names<'a> {
 impl Names<'_> {
     /// The name of a symbol of the module: the declared one. A symbol that was declared without a name has one that begins with
     /// [`ANONYMOUS`], which no declared name does.
-    pub(crate) fn of(&self, id: FuncOrDataId) -> String {
+    pub(crate) fn of(&self, id: FuncOrDataId) -> Cow<'_, str> {
         let (declared, id): (_, &dyn fmt::Display) = match &id {
             FuncOrDataId::Func(id) => (&self.declarations.get_function_decl(*id).name, id),
             FuncOrDataId::Data(id) => (&self.declarations.get_data_decl(*id).name, id),
         };
-        declared.clone().unwrap_or_else(|| format!("{ANONYMOUS}{id}>"))
+        match declared {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("{ANONYMOUS}{id}>")),
+        }
     }
 
     fn linkage(&self, id: FuncOrDataId) -> Linkage {
@@ -105,80 +168,92 @@ impl Names<'_> {
     }
 }
 
-/// Builds the graph of definitions that are removed together.
-pub(crate) fn graph(definitions: Vec<Definition>, names: &Names<'_>, isa: &dyn TargetIsa) -> ModuleResult<BuiltGraph> {
-    let title = definitions.first().map(|first| names.of(first.id)).unwrap_or_default();
-    titled_graph(&title, definitions, names, isa)
-}
-
-/// As [`graph`], with a name for the graph.
-pub(crate) fn titled_graph(
-    title: &str,
-    definitions: Vec<Definition>,
+/// Builds the graph of definitions that are removed together. Its name is that of the first.
+pub(crate) fn graph<'a>(
+    definitions: impl ExactSizeIterator<Item = &'a Definition> + Clone,
+    store: &Store,
     names: &Names<'_>,
     isa: &dyn TargetIsa,
 ) -> ModuleResult<BuiltGraph> {
-    let (mut graph, mut targets) = (GraphBuilder::new(title), Targets::default());
-    let (mut blocks, mut functions) = (Vec::with_capacity(definitions.len()), Vec::new());
-    for Definition { id, symbol, content, align, relocations, unwind, section, is_used, .. } in definitions {
-        let size = content.size();
-        let block = new_block(id, content, section.as_deref(), names).with_align(align);
-        let block = graph.add_block(if is_used { block.retained() } else { block });
-        let (name, is_declared) = match symbol {
-            Some(symbol) => (symbol, false),
-            None => (names.of(id), true),
-        };
-        let symbol = match id {
-            FuncOrDataId::Func(_) => NewSymbol::function(&name, block, 0),
-            FuncOrDataId::Data(_) => NewSymbol::new(&name, block, 0),
-        };
-        let symbol = match names.linkage(id) {
-            Linkage::Preemptible => symbol.weak(),
-            Linkage::Export => symbol,
-            // Later finalisations of the module refer to it.
-            Linkage::Local | Linkage::Hidden | Linkage::Import => symbol.with_scope(SymbolScope::Hidden),
-        };
-        let symbol = graph.add_symbol(symbol.with_size(size));
-        if is_declared {
-            targets.0.insert(Target::Own(id), symbol);
+    let title = definitions.clone().next().map(|first| names.of(first.id)).unwrap_or_default();
+    titled_graph(&title, definitions, store, names, isa)
+}
+
+/// As [`graph`], with a name for the graph.
+pub(crate) fn titled_graph<'a>(
+    title: &str,
+    definitions: impl ExactSizeIterator<Item = &'a Definition> + Clone,
+    store: &Store,
+    names: &Names<'_>,
+    isa: &dyn TargetIsa,
+) -> ModuleResult<BuiltGraph> {
+    let mut graph = GraphBuilder::new(title);
+    let mut placed: SmallVec<[(BlockId, SymbolIndex); 1]> = SmallVec::with_capacity(definitions.len());
+    placed.extend(definitions.clone().map(|definition| place(&mut graph, definition, store, names)));
+    let mut writer = EdgeWriter { graph: &mut graph, names, targets: FxHashMap::default(), edges: Vec::new() };
+    if definitions.clone().any(|definition| !definition.relocations.is_empty()) {
+        writer.targets.reserve(2 * placed.len());
+        for (definition, (_, symbol)) in definitions.clone().zip(&placed) {
+            if definition.symbol.is_none() {
+                writer.targets.insert(Target::Own(definition.id), *symbol);
+            }
         }
-        blocks.push((block, relocations));
-        if matches!(id, FuncOrDataId::Func(_)) {
-            functions.push((symbol, unwind));
+        for (definition, (block, _)) in definitions.clone().zip(&placed) {
+            writer.write(*block, store.relocations_of(definition))?;
         }
     }
-    for (block, relocations) in blocks {
-        let edges = relocations.iter().map(|relocation| edge(&mut graph, &mut targets, names, relocation));
-        let edges = edges.collect::<ModuleResult<Vec<Edge>>>()?;
-        graph.set_edges(block, &edges);
-    }
-    if let Some((table, edges)) = unwind::table(isa, functions.into_iter())? {
+    let functions = definitions.zip(&placed);
+    let functions =
+        functions.filter_map(|(definition, (_, symbol))| definition.unwind.as_ref().map(|unwind| (*symbol, unwind)));
+    if let Some((table, edges)) = unwind::table(isa, functions)? {
         graph.add_eh_frame(&table, &edges);
     }
     graph.finish().map_err(backend)
 }
 
-fn new_block<'a>(id: FuncOrDataId, content: Content, section: Option<&'a str>, names: &Names<'_>) -> NewBlock<'a> {
-    let content = match content {
-        Content::Bytes(bytes) => BlockContent::from(bytes),
-        Content::Zeroes(size) => BlockContent::zeroes(size),
+/// Adds the block and the symbol of a definition.
+fn place(
+    graph: &mut GraphBuilder,
+    definition: &Definition,
+    store: &Store,
+    names: &Names<'_>,
+) -> (BlockId, SymbolIndex) {
+    let block = new_block(definition, store, names).with_align(definition.align);
+    let block = graph.add_block(if definition.is_used { block.retained() } else { block });
+    let name = match &definition.symbol {
+        Some(symbol) => Cow::Borrowed(&**symbol),
+        None => names.of(definition.id),
     };
-    let FuncOrDataId::Data(id) = id else { return NewBlock::code(content) };
+    let symbol = match definition.id {
+        FuncOrDataId::Func(_) => NewSymbol::function(&name, block, 0),
+        FuncOrDataId::Data(_) => NewSymbol::new(&name, block, 0),
+    };
+    let symbol = match names.linkage(definition.id) {
+        Linkage::Preemptible => symbol.weak(),
+        Linkage::Export => symbol,
+        // Later finalisations of the module refer to it.
+        Linkage::Local | Linkage::Hidden | Linkage::Import => symbol.with_scope(SymbolScope::Hidden),
+    };
+    (block, graph.add_symbol(symbol.with_size(definition.content.size())))
+}
+
+fn new_block<'a>(definition: &'a Definition, store: &'a Store, names: &Names<'_>) -> NewBlock<'a> {
+    let content = match &definition.content {
+        Content::Bytes(range) => BlockContent::from(store.bytes.get(range.clone()).unwrap_or_default()),
+        Content::Zeroes(size) => BlockContent::zeroes(*size),
+    };
+    let FuncOrDataId::Data(id) = definition.id else { return NewBlock::code(content) };
     let declaration = names.declarations.get_data_decl(id);
     let block = match (declaration.tls, declaration.writable) {
         (true, _) => NewBlock::thread_local(content),
         (false, true) => NewBlock::new(".data", SegmentKind::Data, content),
         (false, false) => NewBlock::new(".rodata", SegmentKind::ReadOnly, content),
     };
-    match section {
+    match &definition.section {
         Some(section) => block.in_section(section),
         None => block,
     }
 }
-
-/// The symbols of a graph that its relocations refer to.
-#[derive(Default)]
-struct Targets(HashMap<Target, SymbolIndex>);
 
 #[derive(PartialEq, Eq, Hash)]
 enum Target {
@@ -187,31 +262,52 @@ enum Target {
     KnownSymbol(ir::KnownSymbol),
 }
 
-fn edge(
-    graph: &mut GraphBuilder,
-    targets: &mut Targets,
-    names: &Names<'_>,
-    relocation: &ModuleReloc,
-) -> ModuleResult<Edge> {
-    let (target, distance) = match relocation.name {
-        ModuleRelocTarget::User { .. } if ModuleDeclarations::is_function(&relocation.name) => {
-            (Target::Own(FuncOrDataId::Func(FuncId::from_name(&relocation.name))), 0)
+/// Writes relocations as edges.
+struct EdgeWriter<'a, 'b> {
+    graph: &'a mut GraphBuilder,
+    names: &'a Names<'b>,
+    /// The symbols of the graph that relocations refer to.
+    targets: FxHashMap<Target, SymbolIndex>,
+    /// The edges of one block.
+    edges: Vec<Edge>,
+}
+
+impl EdgeWriter<'_, '_> {
+    /// Sets the edges of a block.
+    fn write(&mut self, block: BlockId, relocations: &[ModuleReloc]) -> ModuleResult<()> {
+        if relocations.is_empty() {
+            return Ok(());
         }
-        ModuleRelocTarget::User { .. } => (Target::Own(FuncOrDataId::Data(DataId::from_name(&relocation.name))), 0),
-        ModuleRelocTarget::FunctionOffset(id, offset) => (Target::Own(FuncOrDataId::Func(id)), i64::from(offset)),
-        ModuleRelocTarget::LibCall(call) => (Target::LibCall(call), 0),
-        ModuleRelocTarget::KnownSymbol(symbol) => (Target::KnownSymbol(symbol), 0),
-    };
-    let symbol = match targets.0.get(&target) {
-        Some(symbol) => *symbol,
-        None => {
-            let symbol = external(graph, names, &target)?;
-            targets.0.insert(target, symbol);
-            symbol
+        self.edges.clear();
+        for relocation in relocations {
+            let edge = self.edge(relocation)?;
+            self.edges.push(edge);
         }
-    };
-    let kind = relocation::edge_kind(relocation.kind)?;
-    Ok(Edge { offset: relocation.offset, kind, symbol, addend: relocation.addend + distance })
+        self.graph.set_edges(block, &self.edges);
+        Ok(())
+    }
+
+    fn edge(&mut self, relocation: &ModuleReloc) -> ModuleResult<Edge> {
+        let (target, distance) = match relocation.name {
+            ModuleRelocTarget::User { .. } if ModuleDeclarations::is_function(&relocation.name) => {
+                (Target::Own(FuncOrDataId::Func(FuncId::from_name(&relocation.name))), 0)
+            }
+            ModuleRelocTarget::User { .. } => (Target::Own(FuncOrDataId::Data(DataId::from_name(&relocation.name))), 0),
+            ModuleRelocTarget::FunctionOffset(id, offset) => (Target::Own(FuncOrDataId::Func(id)), i64::from(offset)),
+            ModuleRelocTarget::LibCall(call) => (Target::LibCall(call), 0),
+            ModuleRelocTarget::KnownSymbol(symbol) => (Target::KnownSymbol(symbol), 0),
+        };
+        let symbol = match self.targets.get(&target) {
+            Some(symbol) => *symbol,
+            None => {
+                let symbol = external(self.graph, self.names, &target)?;
+                self.targets.insert(target, symbol);
+                symbol
+            }
+        };
+        let kind = relocation::edge_kind(relocation.kind)?;
+        Ok(Edge { offset: relocation.offset, kind, symbol, addend: relocation.addend + distance })
+    }
 }
 
 /// Adds a symbol that the graph does not define.
@@ -234,7 +330,7 @@ impl Content {
     /// Size in bytes.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Bytes(range) => range.len() as u64,
             Content::Zeroes(size) => *size,
         }
     }

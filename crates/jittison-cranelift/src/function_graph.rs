@@ -6,7 +6,7 @@ use cranelift_control::ControlPlane;
 use cranelift_module::{FuncId, FuncOrDataId, ModuleDeclarations, ModuleResult, default_libcall_names};
 use jittison::link::BuiltGraph;
 
-use crate::definition::{self, Definition, Names};
+use crate::definition::{self, Names, Store};
 
 /// Compiles a function into a graph that defines it as `symbol`: for the compiler of a [`jittison::CompileOnDemandLayer`] or a
 /// [`jittison::ReOptimizeLayer`], which names the symbol. `title` is the name of the graph in errors and memory maps.
@@ -26,10 +26,11 @@ pub fn function_graph(
     title: &str,
     context: &mut Context,
 ) -> ModuleResult<BuiltGraph> {
-    let mut definition = Definition::compile(isa, id, context, &mut ControlPlane::default())?;
+    let mut store = Store::default();
+    let mut definition = store.compile(isa, id, context, &mut ControlPlane::default())?;
     let libcalls = default_libcall_names();
     let names = Names { declarations, libcalls: &libcalls };
     let is_declared = names.of(FuncOrDataId::Func(id)) == symbol;
     definition.symbol = (!is_declared).then(|| symbol.to_string());
-    definition::titled_graph(title, vec![definition], &names, isa)
+    definition::titled_graph(title, [&definition].into_iter(), &store, &names, isa)
 }

@@ -21,7 +21,7 @@ use jittison::session::Visibility;
 use jittison::{Committed, Function, Jit, JitDylib, Patchable, PreparedPatch, Removal, ResourceTracker};
 
 use crate::builder::{Grouping, JITBuilder, LibcallNames};
-use crate::definition::{self, Content, Definition, Names, backend};
+use crate::definition::{self, Content, Definition, Names, Store, backend};
 use crate::host_symbols::{self, HostSymbols};
 
 /// A module of functions and data, with cranelift-jit's names. `README.md` of the crate says what differs.
@@ -36,6 +36,8 @@ pub struct JITModule {
     functions: SecondaryMap<FuncId, State>,
     data: SecondaryMap<DataId, State>,
     pending: Vec<(ResourceTracker, Definition)>,
+    /// The bytes and relocations of what is pending.
+    store: Store,
     grouping: Grouping,
     /// Owns what is defined from now on, with [`Grouping::Manual`].
     group: ResourceTracker,
@@ -111,6 +113,7 @@ impl JITModule {
             functions: SecondaryMap::new(),
             data: SecondaryMap::new(),
             pending: Vec::new(),
+            store: Store::default(),
             grouping,
             group,
             is_removed_on_drop,
@@ -141,53 +144,55 @@ impl JITModule {
     /// # Errors
     /// A symbol is missing, or memory is short. What could not be linked is no longer defined, and may be defined again.
     pub fn finalize_definitions(&mut self) -> ModuleResult<()> {
-        let mut groups: Vec<(ResourceTracker, Vec<Definition>)> = Vec::new();
-        for (tracker, definition) in std::mem::take(&mut self.pending) {
-            match groups.last_mut() {
-                Some((known, group)) if known.key() == tracker.key() => group.push(definition),
-                _ => groups.push((tracker, vec![definition])),
-            }
+        let mut pending = std::mem::take(&mut self.pending);
+        let outcome = self.link_pending(&mut pending);
+        // The buffers are kept for the next time.
+        self.pending = pending;
+        self.store.clear();
+        outcome
+    }
+
+    fn link_pending(&mut self, pending: &mut Vec<(ResourceTracker, Definition)>) -> ModuleResult<()> {
+        let is_same_group = |a: &(ResourceTracker, _), b: &(ResourceTracker, _)| a.0.key() == b.0.key();
+        if pending.iter().zip(pending.iter().skip(1)).all(|(a, b)| is_same_group(a, b)) {
+            let outcome = self.give(pending, Jit::link_graph);
+            self.note(pending.drain(..), outcome.is_ok());
+            return outcome;
         }
+        // The groups may refer to each other, so all of them are added before one is linked.
+        let ids: Vec<FuncOrDataId> = pending.iter().map(|(_, definition)| definition.id).collect();
         let mut outcome = Ok(());
-        match groups.len() {
-            0 => {}
-            1 => {
-                outcome = groups.into_iter().try_for_each(|(tracker, group)| self.link(tracker, group, Jit::link_graph))
-            }
-            _ => {
-                // The groups may refer to each other, so all of them are added before one is linked.
-                let definitions = groups.iter().flat_map(|(_, group)| group);
-                let ids: Vec<FuncOrDataId> = definitions.map(|definition| definition.id).collect();
-                for (tracker, group) in groups {
-                    outcome = outcome.and(self.link(tracker, group, Jit::add_graph));
-                }
-                for id in ids {
-                    outcome = outcome.and(self.find(id));
-                }
-            }
+        while !pending.is_empty() {
+            let count = pending.chunk_by(is_same_group).next().map_or(0, <[_]>::len);
+            let added = self.give(&pending[..count], Jit::add_graph);
+            self.note(pending.drain(..count), added.is_ok());
+            outcome = outcome.and(added);
+        }
+        for id in ids {
+            outcome = outcome.and(self.find(id));
         }
         outcome
     }
 
     /// Gives the definitions of one group to the session.
-    fn link(
-        &mut self,
-        tracker: ResourceTracker,
-        group: Vec<Definition>,
+    fn give(
+        &self,
+        group: &[(ResourceTracker, Definition)],
         link: fn(&Jit, &ResourceTracker, jittison::link::BuiltGraph) -> jittison::error::Result<()>,
     ) -> ModuleResult<()> {
-        let sizes: Vec<(FuncOrDataId, usize)> =
-            group.iter().map(|definition| (definition.id, definition.content.size() as usize)).collect();
-        let names = Names { declarations: &self.declarations, libcalls: &self.libcall_names };
-        let graph = definition::graph(group, &names, &*self.isa);
-        let outcome = graph.and_then(|graph| link(&self.jit, &tracker, graph).map_err(backend));
-        for (id, size) in sizes {
-            *self.state_mut(id) = match &outcome {
-                Ok(()) => State::Finalized { tracker: tracker.clone(), size },
-                Err(_) => State::Declared,
-            };
+        let Some((tracker, _)) = group.first() else { return Ok(()) };
+        let definitions = group.iter().map(|(_, definition)| definition);
+        let graph = definition::graph(definitions, &self.store, &self.names(), &*self.isa)?;
+        link(&self.jit, tracker, graph).map_err(backend)
+    }
+
+    /// Notes whether definitions are finalised now, or may be defined again.
+    fn note(&mut self, group: impl Iterator<Item = (ResourceTracker, Definition)>, is_linked: bool) {
+        for (tracker, definition) in group {
+            let size = definition.content.size() as usize;
+            let state = if is_linked { State::Finalized { tracker, size } } else { State::Declared };
+            *self.state_mut(definition.id) = state;
         }
-        outcome
     }
 
     /// Links the group of a definition that was added. If that fails, it is no longer defined.
@@ -224,7 +229,8 @@ impl JITModule {
 
     /// The address of a definition of this module. After its removal, the host may have a symbol of the same name.
     fn address(&self, id: FuncOrDataId) -> *const u8 {
-        let name = self.name(id);
+        let name = self.names();
+        let name = name.of(id);
         let is_thread_local = matches!(id, FuncOrDataId::Data(id) if self.declarations.get_data_decl(id).tls);
         let address = self.dylib.lookup_address(&name).and_then(|address| match is_thread_local {
             true => self.jit.address_of(&self.dylib, &name),
@@ -308,9 +314,10 @@ impl JITModule {
             return Err(self.refused(id, "its signature differs from the declaration"));
         }
         let patchable = self.patchable(id)?;
-        let definition = Definition::compile(&*self.isa, id, context, &mut ControlPlane::default())?;
+        let mut store = Store::default();
+        let definition = store.compile(&*self.isa, id, context, &mut ControlPlane::default())?;
         // SAFETY: the caller's promise.
-        unsafe { self.commit(id, patchable, definition) }
+        unsafe { self.commit(id, patchable, &definition, &store) }
     }
 
     /// As [`redefine_function`](Self::redefine_function), with machine code, as
@@ -330,9 +337,10 @@ impl JITModule {
         relocations: &[ModuleReloc],
     ) -> ModuleResult<Committed> {
         let patchable = self.patchable(id)?;
-        let definition = self.definition_of_bytes(id, align, bytes, relocations);
+        let mut store = Store::default();
+        let definition = store.function(&*self.isa, id, align, bytes, relocations);
         // SAFETY: the caller's promise.
-        unsafe { self.commit(id, patchable, definition) }
+        unsafe { self.commit(id, patchable, &definition, &store) }
     }
 
     /// The versions of a function that is defined by [`redefine_function`](Self::redefine_function).
@@ -362,9 +370,14 @@ impl JITModule {
     /// # Safety
     /// As [`redefine_function`](Self::redefine_function).
     #[allow(unsafe_code)]
-    unsafe fn commit(&mut self, id: FuncId, patchable: Patchable, definition: Definition) -> ModuleResult<Committed> {
-        let names = Names { declarations: &self.declarations, libcalls: &self.libcall_names };
-        let graph = definition::graph(vec![definition], &names, &*self.isa)?;
+    unsafe fn commit(
+        &mut self,
+        id: FuncId,
+        patchable: Patchable,
+        definition: &Definition,
+        store: &Store,
+    ) -> ModuleResult<Committed> {
+        let graph = definition::graph([definition].into_iter(), store, &self.names(), &*self.isa)?;
         let mut patch = patchable.patch();
         // A graph without the function is refused by the link.
         patch.add_graph(graph);
@@ -431,8 +444,12 @@ impl JITModule {
         self.is_removed_on_drop = true;
     }
 
+    fn names(&self) -> Names<'_> {
+        Names { declarations: &self.declarations, libcalls: &self.libcall_names }
+    }
+
     fn name(&self, id: FuncOrDataId) -> String {
-        Names { declarations: &self.declarations, libcalls: &self.libcall_names }.of(id)
+        self.names().of(id).into_owned()
     }
 
     fn state_mut(&mut self, id: FuncOrDataId) -> &mut State {
@@ -454,12 +471,6 @@ impl JITModule {
             Grouping::Manual => Ok(self.group.clone()),
             Grouping::Single => self.dylib.create_tracker().map_err(backend),
         }
-    }
-
-    fn definition_of_bytes(&self, id: FuncId, align: u64, bytes: &[u8], relocations: &[ModuleReloc]) -> Definition {
-        let (align, content) = (definition::function_align(&*self.isa, align), Content::Bytes(bytes.to_vec()));
-        let relocations = relocations.to_vec();
-        Definition { relocations, ..Definition::new(FuncOrDataId::Func(id), content, align) }
     }
 
     fn push(&mut self, tracker: ResourceTracker, definition: Definition) {
@@ -503,7 +514,7 @@ impl Module for JITModule {
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
         let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
-        let definition = Definition::compile(&*self.isa, id, context, control_plane)?;
+        let definition = self.store.compile(&*self.isa, id, context, control_plane)?;
         self.push(tracker, definition);
         Ok(())
     }
@@ -517,7 +528,7 @@ impl Module for JITModule {
     ) -> ModuleResult<()> {
         let linkage = self.declarations.get_function_decl(id).linkage;
         let tracker = self.begin_definition(FuncOrDataId::Func(id), linkage)?;
-        let definition = self.definition_of_bytes(id, align, bytes, relocations);
+        let definition = self.store.function(&*self.isa, id, align, bytes, relocations);
         self.push(tracker, definition);
         Ok(())
     }
@@ -527,7 +538,7 @@ impl Module for JITModule {
         let (linkage, is_writable) = (declaration.linkage, declaration.writable);
         let id = FuncOrDataId::Data(id);
         let tracker = self.begin_definition(id, linkage)?;
-        let relocations: Vec<ModuleReloc> = data.all_relocs(Reloc::Abs8).collect();
+        let relocations = self.store.add_relocations(data.all_relocs(Reloc::Abs8));
         // As in cranelift-jit, an object has at least one byte.
         let content = match &data.init {
             Init::Uninitialized => {
@@ -535,9 +546,9 @@ impl Module for JITModule {
                 return Err(ModuleError::Backend(anyhow::anyhow!(problem)));
             }
             Init::Zeros { size } if relocations.is_empty() => Content::Zeroes((*size as u64).max(1)),
-            Init::Zeros { size } => Content::Bytes(vec![0; *size]),
+            Init::Zeros { size } => self.store.add_bytes(&vec![0; *size]),
             Init::Bytes { contents } if contents.is_empty() => Content::Zeroes(1),
-            Init::Bytes { contents } => Content::Bytes(contents.to_vec()),
+            Init::Bytes { contents } => self.store.add_bytes(contents),
         };
         let align = data.align.unwrap_or(if is_writable { WRITABLE_DATA_ALIGN } else { 1 });
         let (section, is_used) = (data.custom_section.clone(), data.used);

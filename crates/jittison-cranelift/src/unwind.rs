@@ -7,13 +7,17 @@ use gimli::write::{Address, EhFrame, EndianVec, FrameTable, RelocateWriter, Relo
 use jittison::link::{Edge, EdgeKind, SymbolIndex};
 
 /// Writes the `.eh_frame` of functions, and the edges of its pointers. `None` if no function has unwind information.
-pub(crate) fn table(
+pub(crate) fn table<'a>(
     isa: &dyn TargetIsa,
-    functions: impl Iterator<Item = (SymbolIndex, Option<UnwindInfo>)>,
+    functions: impl Iterator<Item = (SymbolIndex, &'a UnwindInfo)>,
 ) -> ModuleResult<Option<(Vec<u8>, Vec<Edge>)>> {
+    let mut functions = functions.peekable();
+    if functions.peek().is_none() {
+        return Ok(None);
+    }
     let (mut table, mut cie, mut symbols) = (FrameTable::default(), None, Vec::new());
     for (symbol, info) in functions {
-        let Some(UnwindInfo::SystemV(info)) = info else { continue };
+        let UnwindInfo::SystemV(info) = info else { continue };
         let Some(id) = cie.or_else(|| Some(table.add_cie(isa.create_systemv_cie()?))) else { continue };
         cie = Some(id);
         table.add_fde(id, info.to_fde(Address::Symbol { symbol: symbols.len(), addend: 0 }));
