@@ -2,8 +2,10 @@
 //! machine code (`define_function_bytes`). Names are new each time, orders are random.
 //!
 //! Each figure is the median of seven runs. cranelift-jit cannot free one function, so its figure there is that of a module of
-//! one function.
+//! one function. Arguments choose rows by parts of their names: `-- one,`.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,16 +22,26 @@ const LEAF: [u8; 6] = [0xb8, 7, 0, 0, 0, 0xc3];
 
 fn main() {
     println!("{:<56} {:>14} {:>14}", "", "cranelift-jit", "here");
-    row("one function, defined to callable", median(peer_one), median(own_one));
-    row("the same of 100 in a module, each", median(peer_hundred), median(own_hundred));
-    row("free one of 10,000 (peer: a module of one)", median(peer_free), median(own_free));
-    let redefined = median(own_redefinition);
-    println!("{:<56} {:>14} {:>11.2} µs", "redefine one under two callers", "", redefined.as_secs_f64() * 1e6);
-    println!("{:<56} {:>14} {:>12} B", "resident bytes a live function, code included", "", resident_bytes());
+    row("one function, defined to callable", &|| us(median(peer_one)), &|| us(median(own_one)));
+    row("the same of 100 in a module, each", &|| us(median(peer_hundred)), &|| us(median(own_hundred)));
+    row("free one of 10,000 (peer: a module of one)", &|| us(median(peer_free)), &|| us(median(own_free)));
+    row("redefine one under two callers", &String::new, &|| us(median(own_redefinition)));
+    row("resident bytes a live function, code included", &String::new, &|| format!("{} B", resident_bytes()));
+    row("heap allocations of one function", &|| allocations_of_one(&mut peer_module()), &|| {
+        allocations_of_one(&mut own_module(&Jit::new().unwrap(), Grouping::Single))
+    });
 }
 
-fn row(what: &str, peer: Duration, own: Duration) {
-    println!("{what:<56} {:>11.2} µs {:>11.2} µs", peer.as_secs_f64() * 1e6, own.as_secs_f64() * 1e6);
+/// Prints a row if the arguments choose it.
+fn row(what: &str, peer: &dyn Fn() -> String, own: &dyn Fn() -> String) {
+    let mut chosen = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    if chosen.peek().is_none() || chosen.any(|part| what.contains(&part)) {
+        println!("{what:<56} {:>14} {:>14}", peer(), own());
+    }
+}
+
+fn us(time: Duration) -> String {
+    format!("{:.2} µs", time.as_secs_f64() * 1e6)
 }
 
 /// The median of the times that runs return.
@@ -65,62 +77,50 @@ fn per_round(mut step: impl FnMut(usize)) -> Duration {
     start.elapsed() / ROUNDS as u32
 }
 
-fn own_one() -> Duration {
-    let jit = Jit::new().unwrap();
-    let mut module = own_module(&jit, Grouping::Single);
+/// The names are declared before: a declaration compiles and links nothing.
+fn one(module: &mut impl Defines) -> Duration {
+    let ids: Vec<FuncId> = (0..ROUNDS + 100).map(|number| declare(module, number)).collect();
     per_round(|number| {
-        let id = declare(&mut module, number);
-        module.define_function_bytes(id, 16, &LEAF, &[]).unwrap();
-        module.finalize_definitions().unwrap();
-        assert!(!module.get_finalized_function(id).is_null());
+        module.define_function_bytes(ids[number], 16, &LEAF, &[]).unwrap();
+        assert!(!module.finalize(ids[number]).is_null());
     })
+}
+
+fn own_one() -> Duration {
+    one(&mut own_module(&Jit::new().unwrap(), Grouping::Single))
 }
 
 fn peer_one() -> Duration {
-    let mut module = peer_module();
-    per_round(|number| {
-        let id = declare(&mut module, number);
-        module.define_function_bytes(id, 16, &LEAF, &[]).unwrap();
-        module.finalize_definitions().unwrap();
-        assert!(!module.get_finalized_function(id).is_null());
-    })
+    one(&mut peer_module())
 }
 
-/// Defines 100 functions, each of which calls the one before.
-fn define_hundred(module: &mut impl Module, first: usize) -> FuncId {
-    let mut previous = declare(module, first);
-    module.define_function_bytes(previous, 16, &LEAF, &[]).unwrap();
-    for number in first + 1..first + 100 {
-        let id = declare(module, number);
-        let name = ModuleRelocTarget::user(0, previous.as_u32());
+/// Defines functions, each of which calls the one before.
+fn define_hundred(module: &mut impl Module, ids: &[FuncId]) {
+    module.define_function_bytes(ids[0], 16, &LEAF, &[]).unwrap();
+    for pair in ids.windows(2) {
+        let name = ModuleRelocTarget::user(0, pair[0].as_u32());
         let call = ModuleReloc { offset: 2, kind: Reloc::X86CallPCRel4, name, addend: -4 };
-        module.define_function_bytes(id, 16, &CALLS, &[call]).unwrap();
-        previous = id;
+        module.define_function_bytes(pair[1], 16, &CALLS, &[call]).unwrap();
     }
-    previous
+}
+
+/// The time of each function of modules of 100.
+fn hundred(module: &mut impl Defines) -> Duration {
+    let ids: Vec<FuncId> = (0..5000).map(|number| declare(module, number)).collect();
+    let start = Instant::now();
+    for ids in ids.chunks(100) {
+        define_hundred(module, ids);
+        assert!(!module.finalize(ids[99]).is_null());
+    }
+    start.elapsed() / 5000
 }
 
 fn own_hundred() -> Duration {
-    let jit = Jit::new().unwrap();
-    let mut module = own_module(&jit, Grouping::Manual);
-    let start = Instant::now();
-    for round in 0..50 {
-        let last = define_hundred(&mut module, round * 100);
-        module.finalize_definitions().unwrap();
-        assert!(!module.get_finalized_function(last).is_null());
-    }
-    start.elapsed() / 5000
+    hundred(&mut own_module(&Jit::new().unwrap(), Grouping::Manual))
 }
 
 fn peer_hundred() -> Duration {
-    let mut module = peer_module();
-    let start = Instant::now();
-    for round in 0..50 {
-        let last = define_hundred(&mut module, round * 100);
-        module.finalize_definitions().unwrap();
-        assert!(!module.get_finalized_function(last).is_null());
-    }
-    start.elapsed() / 5000
+    hundred(&mut peer_module())
 }
 
 /// Defines each function by itself.
@@ -193,6 +193,73 @@ struct EndOnDrop<'a>(&'a AtomicBool);
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The allocations from the declaration of a function to its address, when many are live. Those of tables that grow now and then
+/// are not counted: it is the median.
+fn allocations_of_one(module: &mut impl Defines) -> String {
+    let mut counts: Vec<u64> = (0..1000)
+        .map(|number| {
+            let id = declare(module, number);
+            let before = ALLOCATIONS.get();
+            module.define_function_bytes(id, 16, &LEAF, &[]).unwrap();
+            assert!(!module.finalize(id).is_null());
+            ALLOCATIONS.get() - before
+        })
+        .collect();
+    counts.sort_unstable();
+    counts[counts.len() / 2].to_string()
+}
+
+/// Both modules have these methods.
+trait Defines: Module {
+    /// Finalises what is defined, and returns the address of a function.
+    fn finalize(&mut self, id: FuncId) -> *const u8;
+}
+
+impl Defines for JITModule {
+    fn finalize(&mut self, id: FuncId) -> *const u8 {
+        self.finalize_definitions().unwrap();
+        self.get_finalized_function(id)
+    }
+}
+
+impl Defines for cranelift_jit::JITModule {
+    fn finalize(&mut self, id: FuncId) -> *const u8 {
+        self.finalize_definitions().unwrap();
+        self.get_finalized_function(id)
+    }
+}
+
+thread_local! {
+    /// The allocations of this thread so far.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator with a counter.
+struct CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+// SAFETY: each method calls the same method of the system's allocator. Counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
