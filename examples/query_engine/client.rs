@@ -274,7 +274,7 @@ impl<'a> Client<'a> {
 }
 
 /// A random range of the table's rows.
-fn slice(random: &mut Random, rows: usize) -> Range<usize> {
+pub fn slice(random: &mut Random, rows: usize) -> Range<usize> {
     let target = SLICE.start + random.below(SLICE.len() as u64) as usize;
     let length = target.min(rows);
     let begin = random.below((rows - length + 1) as u64) as usize;

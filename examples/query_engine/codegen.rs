@@ -1,6 +1,6 @@
-//! Compiles a [`Plan`] to machine code in an object file, with Cranelift.
+//! Compiles a [`Plan`] to machine code with Cranelift: in an object file, or in any other module of Cranelift.
 //!
-//! A query becomes one function. Its text lists become read-only tables in the same object. The function is
+//! A query becomes one function. Its text lists become read-only tables beside it. The function is
 //!
 //! ```text
 //! query(columns, range, output, capacity) -> number of rows that passed the filter
@@ -23,7 +23,7 @@ use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, MemFlagsData, Value, t
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, Linkage, Module, default_libcall_names};
+use cranelift_module::{DataDescription, FuncId, Linkage, Module, default_libcall_names};
 use cranelift_object::{ObjectBuilder, ObjectModule};
 
 use crate::data::{Column, Table};
@@ -66,13 +66,35 @@ impl Compiler {
         Ok(Compiler { isa, context: Context::new(), builder: FunctionBuilderContext::new() })
     }
 
+    /// The instruction set for which this compiles.
+    pub fn isa(&self) -> &OwnedTargetIsa {
+        &self.isa
+    }
+
     /// Compiles a query to an object file that defines `symbol`.
     pub fn compile(&mut self, symbol: &str, plan: &Plan, table: &Table) -> Result<Compiled, String> {
-        let to_text = |error: cranelift_module::ModuleError| error.to_string();
+        let mut module = self.object_module(symbol)?;
+        let (_, function_bytes) = self.define(&mut module, symbol, plan, table)?;
+        let object = module.finish().emit().map_err(|error| error.to_string())?;
+        Ok(Compiled { object, function_bytes })
+    }
+
+    /// A module that becomes an object file.
+    pub fn object_module(&self, symbol: &str) -> Result<ObjectModule, String> {
         let mut builder =
             ObjectBuilder::new(Arc::clone(&self.isa), symbol, default_libcall_names()).map_err(to_text)?;
         builder.unwind_info(true);
-        let mut module = ObjectModule::new(builder);
+        Ok(ObjectModule::new(builder))
+    }
+
+    /// Compiles a query into a module, where it defines `symbol`. Returns the function and the size of its code in bytes.
+    pub fn define(
+        &mut self,
+        module: &mut dyn Module,
+        symbol: &str,
+        plan: &Plan,
+        table: &Table,
+    ) -> Result<(FuncId, usize), String> {
         let mut signature = module.make_signature();
         let pointer = module.target_config().pointer_type();
         signature.params = [pointer, pointer, pointer, types::I64].map(AbiParam::new).to_vec();
@@ -82,7 +104,7 @@ impl Compiler {
         self.context.func.signature = signature;
         let tables = {
             let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder);
-            let mut emitter = Emitter::new(builder, &mut module, table, symbol);
+            let mut emitter = Emitter::new(builder, module, table, symbol);
             emitter.query(plan)?;
             let tables = std::mem::take(&mut emitter.tables);
             emitter.builder.seal_all_blocks();
@@ -97,15 +119,18 @@ impl Compiler {
             description.define(bytes);
             module.define_data(id, &description).map_err(to_text)?;
         }
-        let object = module.finish().emit().map_err(|error| error.to_string())?;
-        Ok(Compiled { object, function_bytes })
+        Ok((function, function_bytes))
     }
+}
+
+fn to_text(error: cranelift_module::ModuleError) -> String {
+    error.to_string()
 }
 
 /// Emits the instructions of one query.
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
-    module: &'a mut ObjectModule,
+    module: &'a mut dyn Module,
     table: &'a Table,
     symbol: &'a str,
     /// Tables of bytes that go into the object beside the function.
@@ -119,12 +144,7 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(
-        builder: FunctionBuilder<'a>,
-        module: &'a mut ObjectModule,
-        table: &'a Table,
-        symbol: &'a str,
-    ) -> Emitter<'a> {
+    fn new(builder: FunctionBuilder<'a>, module: &'a mut dyn Module, table: &'a Table, symbol: &'a str) -> Emitter<'a> {
         let columns = Column::all().count();
         Emitter {
             builder,

@@ -4,7 +4,10 @@
 //! run. If a query is held when its tracker is removed, it stays callable. Its memory is released when the last
 //! holder drops it.
 
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_module::{FuncId, default_libcall_names};
 use jittison::{Error, Function, Jit, MemoryUsage, ResourceTracker};
+use jittison_cranelift::{JITBuilder, JITModule};
 
 use crate::evictor::Evictor;
 
@@ -63,6 +66,20 @@ impl Engine {
         let function = unsafe { self.jit.lookup::<QueryFunction>(symbol)? };
         let usage: MemoryUsage = self.jit.usage(tracker);
         Ok(LinkedQuery { tracker: tracker.clone(), function, code_bytes: usage.code, total_bytes: usage.total() })
+    }
+
+    /// Makes a module of `jittison-cranelift` for one query. Its memory is released when the module is dropped.
+    pub fn module(&self, isa: OwnedTargetIsa) -> Result<JITModule, Error> {
+        let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+        builder.session(&self.jit).remove_on_drop(true);
+        JITModule::try_new(builder)
+    }
+
+    /// Links what a module defines, without an object file, and looks the query's function up.
+    pub fn link_module(&self, module: &mut JITModule, id: FuncId) -> Result<Function<QueryFunction>, Error> {
+        module.finalize_definitions().map_err(Error::other)?;
+        // SAFETY: `codegen` gives the function exactly this signature.
+        unsafe { module.function::<QueryFunction>(id) }
     }
 
     /// Lets another thread remove a query while this thread runs it.

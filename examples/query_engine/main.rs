@@ -11,6 +11,7 @@
 //! cargo run --release --example query_engine -- --sql "select count(*) from lineitem" --asm
 //! ```
 
+mod adaptor;
 mod client;
 mod codegen;
 mod data;
@@ -75,6 +76,9 @@ struct Options {
     #[arg(long)]
     json: bool,
 }
+
+/// The most queries that are linked in both ways.
+const BOTH_WAYS: u64 = 300;
 
 /// Why the program fails.
 enum Failure {
@@ -148,6 +152,8 @@ fn stream(options: &Options, table: &data::Table, engine: &engine::Engine, bar: 
         if options.scale == 1.0 {
             println!("Q1 and Q6 are as published in the TPC-H specification");
         }
+        let queries = options.queries.min(BOTH_WAYS);
+        println!("{}", adaptor::compare(table, engine, options.seed, queries).map_err(Failure::Check)?);
     }
     if let Some(path) = &options.plot {
         let title = format!(
