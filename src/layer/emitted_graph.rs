@@ -1,5 +1,5 @@
-//! [`emit`]: links the graph of a materialisation unit that has claimed its symbols already (ORC: `ObjectLinkingLayer::emit`
-//! with a `LinkGraph`).
+//! [`emit`]: links the graph or the object of a materialisation unit that has claimed its symbols already (ORC:
+//! `ObjectLinkingLayer::emit`).
 //!
 //! [`ObjectLinkingLayer::add_graph`](crate::layer::ObjectLinkingLayer::add_graph) claims what a graph defines. A unit that
 //! makes its graph when a symbol is looked up has declared its symbols before. This file matches the graph with that claim: each
@@ -12,26 +12,56 @@ use crate::error::{ErrorKind, Result};
 use crate::layer::claim_map::{ClaimMap, SectionClaim, SymbolNumbers};
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::object_link::{Object, anchor_symbol, flags_of, initializer_symbol};
-use crate::link::{BuiltGraph, InterfaceSymbol};
+use crate::link::{BuiltGraph, InterfaceSymbol, ObjectBuffer, ReadLink};
 use crate::session::{ClaimedSymbol, MaterializationResponsibility, SymbolFlags};
+use crate::sync::Arc;
 
 /// Links a graph for its responsibility. The outcome reaches lookups through the symbols.
-pub(super) fn emit(
+pub(super) fn emit(layer: &ShardedArc<LayerInner>, responsibility: MaterializationResponsibility, graph: BuiltGraph) {
+    let interface = graph.interface().map(|symbol| (symbol.name.clone(), symbol)).collect();
+    let has_initializers = graph.has_initializers();
+    emit_read(layer, responsibility, Made { name: graph.name, interface, has_initializers, read: graph.read });
+}
+
+/// As [`emit`], for an object.
+pub(super) fn emit_object(
     layer: &ShardedArc<LayerInner>,
-    mut responsibility: MaterializationResponsibility,
-    graph: BuiltGraph,
+    responsibility: MaterializationResponsibility,
+    name: &str,
+    bytes: ObjectBuffer,
 ) {
-    match claim(&mut responsibility, &graph) {
-        Ok(claims) => Object::claimed(graph, claims).materialize(layer.shard(), responsibility),
+    let (name, mut interface) = (Arc::<str>::from(name), Interface::default());
+    let read = ReadLink::read_all(name.clone(), bytes, |symbol, _| drop(interface.insert(symbol.name.clone(), symbol)));
+    match read {
+        Ok((read, has_initializers)) => {
+            emit_read(layer, responsibility, Made { name, interface, has_initializers, read });
+        }
         Err(error) => responsibility.fail(error),
     }
 }
 
-/// Claims what the graph defines and nobody has claimed for it.
-fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph) -> Result<ClaimMap> {
-    let interface: FxHashMap<Name, InterfaceSymbol> =
-        graph.interface().map(|symbol| (symbol.name.clone(), symbol)).collect();
-    check(responsibility, &interface)?;
+/// What a unit has made.
+struct Made {
+    name: Arc<str>,
+    interface: Interface,
+    has_initializers: bool,
+    read: ReadLink,
+}
+
+/// The definitions that others can see.
+type Interface = FxHashMap<Name, InterfaceSymbol>;
+
+fn emit_read(layer: &ShardedArc<LayerInner>, mut responsibility: MaterializationResponsibility, made: Made) {
+    match claim(layer, &mut responsibility, &made) {
+        Ok(claims) => Object::claimed(made.read, claims).materialize(layer.shard(), responsibility),
+        Err(error) => responsibility.fail(error),
+    }
+}
+
+/// Claims what is defined and nobody has claimed for it.
+fn claim(layer: &LayerInner, responsibility: &mut MaterializationResponsibility, made: &Made) -> Result<ClaimMap> {
+    let Made { name, interface, has_initializers, read } = made;
+    check(responsibility, interface)?;
     let promised: Vec<Name> = responsibility.symbols().iter().map(|claimed| claimed.name.clone()).collect();
     let mut added: Vec<(Name, SymbolFlags)> = interface
         .values()
@@ -39,8 +69,8 @@ fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph)
         .map(|symbol| (symbol.name.clone(), flags_of(symbol)))
         .collect();
     let sequence = responsibility.tracker().next_object_serial();
-    added.extend(initializer_symbol(&graph.name, sequence, graph.has_initializers()));
-    let anchor = anchor_symbol(responsibility.dylib_handle(), &graph.name, sequence, graph.read.has_section_parts());
+    added.extend(initializer_symbol(name, sequence, *has_initializers));
+    let anchor = anchor_symbol(responsibility.dylib_handle(), name, sequence, read.has_section_parts());
     added.extend(anchor.clone());
     // A weak definition whose name is taken is left out.
     let is_complete = responsibility.define_materializing(&added)?.into_iter().all(|is_added| is_added);
@@ -51,12 +81,13 @@ fn claim(responsibility: &mut MaterializationResponsibility, graph: &BuiltGraph)
     }
     let sections = anchor.map(|(anchor, _)| Box::new(SectionClaim { anchor, registration: None }));
     let (numbers, count) = (SymbolNumbers::InSymbolTable, responsibility.symbols().len());
-    Ok(ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None })
+    let hidden = layer.declare_hidden(&responsibility.tracker(), read.graph().hidden_weak_externals());
+    Ok(ClaimMap { numbers, count, is_complete, sequence, sections, hidden })
 }
 
 /// Checks that the graph has the symbols of the responsibility, of the kind that was declared, and no COMDAT group: a group is
 /// chosen when its names enter the table, which is over for the names of the responsibility.
-fn check(responsibility: &MaterializationResponsibility, interface: &FxHashMap<Name, InterfaceSymbol>) -> Result<()> {
+fn check(responsibility: &MaterializationResponsibility, interface: &Interface) -> Result<()> {
     let fault = |problem, symbol: &Name| {
         let (unit, symbol) = (responsibility.unit_name().to_string(), symbol.to_string());
         Err(ErrorKind::InterfaceMismatch { unit, problem, symbol }.into())

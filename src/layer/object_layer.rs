@@ -196,6 +196,14 @@ impl ObjectLinkingLayer {
         }
     }
 
+    /// As [`emit_graph`](Self::emit_graph), for an object. `name` is its name in errors and maps.
+    pub fn emit_object(&self, responsibility: MaterializationResponsibility, name: &str, bytes: ObjectBuffer) {
+        match self.inner.sessions.check(responsibility.dylib_handle()) {
+            Ok(()) => emitted_graph::emit_object(&self.inner, responsibility, name, bytes),
+            Err(error) => responsibility.fail(error),
+        }
+    }
+
     /// Memory of the code under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
         self.inner.ledger.usage(key)

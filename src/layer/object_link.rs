@@ -65,8 +65,8 @@ enum Input {
         /// The positions of the object's tables, from the read of its interface.
         outline: Option<Outline>,
     },
-    /// The graph of a generator.
-    Graph(ReadLink),
+    /// The graph of a generator, or an object that was read.
+    Read(ReadLink),
 }
 
 impl MaterializationUnit for ObjectUnit {
@@ -185,13 +185,13 @@ impl Object {
         let group_members = members.into_pairs(numbers.iter().map(|symbol| symbol.index));
         let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
         let claims = ClaimMap { numbers, count, is_complete, sequence, sections, hidden: None };
-        let object = Object { input: Input::Graph(graph.read), claims };
+        let object = Object { input: Input::Read(graph.read), claims };
         Ok(ObjectUnit { layer, name, object, symbols, group_members })
     }
 
-    /// The graph of a generator whose symbols are claimed.
-    pub(super) fn claimed(graph: BuiltGraph, claims: ClaimMap) -> Object {
-        Object { input: Input::Graph(graph.read), claims }
+    /// What was read, with its symbols claimed.
+    pub(super) fn claimed(read: ReadLink, claims: ClaimMap) -> Object {
+        Object { input: Input::Read(read), claims }
     }
 
     /// Size of the claimed symbol at a position, in bytes.
@@ -214,7 +214,7 @@ impl Object {
             Input::Bytes { bytes, outline } => {
                 ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref())
             }
-            Input::Graph(read) => Ok(read),
+            Input::Read(read) => Ok(read),
         };
         let placed = read.and_then(|read| claims.place(read, &layer, &mut responsibility, report));
         let mut pending = match placed {

@@ -2,6 +2,7 @@
 //! many calls. One file per theme.
 
 mod on_demand;
+mod on_demand_tiers;
 mod reoptimize;
 
 use std::sync::{Arc, Mutex};

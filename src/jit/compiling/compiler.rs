@@ -2,7 +2,7 @@
 
 use crate::base::catch;
 use crate::error::{Error, Result};
-use crate::link::BuiltGraph;
+use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::session::JitDylib;
 
 /// Compiles one function at a time, for a [`CompileOnDemandLayer`](crate::CompileOnDemandLayer) or a
@@ -28,7 +28,7 @@ pub struct CompileRequest<'a> {
     pub dylib: &'a JitDylib,
     /// The name by which the function was added, and by which other code calls it.
     pub function: &'a str,
-    /// The symbol that the graph defines the function as. Calls of `function` in the code may stay calls of that name.
+    /// The symbol that the graph or object defines the function as. Calls of `function` in the code may stay calls of that name.
     pub symbol: &'a str,
     /// The tier, from 1. A [`CompileOnDemandLayer`](crate::CompileOnDemandLayer) has only tier 1.
     pub tier: u32,
@@ -37,14 +37,27 @@ pub struct CompileRequest<'a> {
 /// What a compiler returns.
 #[derive(Debug)]
 pub struct CompiledFunction {
-    pub(super) graph: BuiltGraph,
+    pub(super) code: CompiledCode,
     pub(super) callees: Vec<String>,
+}
+
+/// What defines the symbol of a request.
+#[derive(Debug)]
+pub(super) enum CompiledCode {
+    Graph(BuiltGraph),
+    /// An object, with its name.
+    Object(String, ObjectBuffer),
 }
 
 impl CompiledFunction {
     /// A graph that defines the symbol of the request. It may define more.
     pub fn new(graph: BuiltGraph) -> CompiledFunction {
-        CompiledFunction { graph, callees: Vec::new() }
+        CompiledFunction { code: CompiledCode::Graph(graph), callees: Vec::new() }
+    }
+
+    /// As [`new`](Self::new), with an object. `name` is its name in errors and memory maps.
+    pub fn from_object(name: &str, bytes: impl Into<ObjectBuffer>) -> CompiledFunction {
+        CompiledFunction { code: CompiledCode::Object(name.to_string(), bytes.into()), callees: Vec::new() }
     }
 
     /// Names functions that the code is likely to call soon. A [`CompileOnDemandLayer`](crate::CompileOnDemandLayer) compiles

@@ -10,10 +10,11 @@
 //! | file | holds |
 //! |---|---|
 //! | `compiler.rs` | [`FunctionCompiler`], its request and its result |
-//! | `on_demand.rs` | [`CompileOnDemandLayer`] and its materialisation unit |
 //! | `call_counter.rs` | the stub that counts calls, and the entry that a used up count leads to |
 //! | `tier_state.rs` | the tier of a function, and which thread compiles the next |
 //! | `tiered.rs` | one function of a [`ReOptimizeLayer`]: its tier, and the compilation of the next |
+//! | `on_demand.rs` | [`CompileOnDemandLayer`] and its materialisation unit |
+//! | `on_demand_tiers.rs` | functions in tiers whose first tier is compiled at their first call |
 //! | `reoptimize.rs` | [`ReOptimizeLayer`] and [`ReOptimized`] |
 //!
 //! A file imports files above it in this table.
@@ -29,6 +30,7 @@
 mod call_counter;
 mod compiler;
 mod on_demand;
+mod on_demand_tiers;
 mod reoptimize;
 mod tier_state;
 mod tiered;

@@ -12,7 +12,7 @@ use std::fmt;
 
 use crate::base::Name;
 use crate::error::{Error, Result};
-use crate::jit::compiling::compiler::{CompileRequest, FunctionCompiler, compile};
+use crate::jit::compiling::compiler::{CompileRequest, CompiledCode, FunctionCompiler, compile};
 use crate::jit::inner::{Jit, not_found};
 use crate::layer::ObjectLinkingLayer;
 use crate::session::{
@@ -65,22 +65,34 @@ pub struct CompileOnDemandLayer {
 }
 
 /// What the layer and its units share. It holds no [`Jit`], because the session holds the units.
-struct OnDemand {
-    compiler: Box<dyn FunctionCompiler>,
+pub(super) struct OnDemand {
+    maker: Box<dyn BodyMaker>,
     layer: Arc<ObjectLinkingLayer>,
     work: Arc<BackgroundWork>,
 }
 
+/// Defines the bodies of functions.
+pub(super) trait BodyMaker: Send + Sync {
+    /// Resolves and emits the only symbol of a responsibility, the body of the requested function, or fails it.
+    fn make(&self, on_demand: &OnDemand, request: &CompileRequest<'_>, responsibility: MaterializationResponsibility);
+}
+
+/// Compiles the bodies.
+struct Compiled<C>(C);
+
 impl Jit {
     /// Makes a layer that compiles functions when they are first called.
     pub fn compile_on_demand(&self, compiler: impl FunctionCompiler + 'static) -> CompileOnDemandLayer {
-        let (layer, work) = (self.layer().clone(), BackgroundWork::new(self.session()));
-        let shared = Arc::new(OnDemand { compiler: Box::new(compiler), layer, work });
-        CompileOnDemandLayer { jit: self.clone(), shared }
+        CompileOnDemandLayer::with_maker(self, Compiled(compiler))
     }
 }
 
 impl CompileOnDemandLayer {
+    pub(super) fn with_maker(jit: &Jit, maker: impl BodyMaker + 'static) -> CompileOnDemandLayer {
+        let (layer, work) = (jit.layer().clone(), BackgroundWork::new(jit.session()));
+        CompileOnDemandLayer { jit: jit.clone(), shared: Arc::new(OnDemand { maker: Box::new(maker), layer, work }) }
+    }
+
     /// Defines functions under a tracker, which are compiled at their first call: one function, or all of a module. Each is
     /// compiled by itself. A removal of the tracker removes them, compiled or not.
     ///
@@ -139,17 +151,26 @@ impl OnDemand {
         state.is_some()
     }
 
-    /// Compiles and links the only symbol of a responsibility.
+    /// Makes the only symbol of a responsibility.
     fn materialize(&self, responsibility: MaterializationResponsibility) {
         let (dylib, body) = (responsibility.dylib(), responsibility.symbols()[0].name.clone());
         let function = body.as_str().strip_suffix(BODY).unwrap_or(&body);
         let request = CompileRequest { dylib: &dylib, function, symbol: &body, tier: 1 };
-        match compile(&*self.compiler, &request) {
+        self.maker.make(self, &request, responsibility);
+    }
+}
+
+impl<C: FunctionCompiler> BodyMaker for Compiled<C> {
+    fn make(&self, on_demand: &OnDemand, request: &CompileRequest<'_>, responsibility: MaterializationResponsibility) {
+        match compile(&self.0, request) {
             Ok(compiled) => {
                 for callee in &compiled.callees {
-                    self.speculate(&dylib, callee);
+                    on_demand.speculate(request.dylib, callee);
                 }
-                self.layer.emit_graph(responsibility, compiled.graph);
+                match compiled.code {
+                    CompiledCode::Graph(graph) => on_demand.layer.emit_graph(responsibility, graph),
+                    CompiledCode::Object(name, bytes) => on_demand.layer.emit_object(responsibility, &name, bytes),
+                }
             }
             Err(error) => responsibility.fail(error),
         }

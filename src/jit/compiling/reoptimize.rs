@@ -4,10 +4,12 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::jit::compiling::compiler::FunctionCompiler;
+use crate::jit::compiling::on_demand::CompileOnDemandLayer;
+use crate::jit::compiling::on_demand_tiers::{OnDemandTiers, TieredFunction};
 use crate::jit::compiling::tiered::{Tiered, Tiers};
 use crate::jit::inner::Jit;
 use crate::jit::patching::PatchVersion;
-use crate::session::{BackgroundWork, JitDylib, Removal};
+use crate::session::{BackgroundWork, JitDylib, Removal, ResourceTracker};
 use crate::sync::Arc;
 
 /// Compiles functions at once, and again in the background when they have been called often (ORC: `ReOptimizeLayer`).
@@ -64,7 +66,9 @@ pub struct ReOptimizeLayer {
 #[derive(Clone)]
 pub struct ReOptimized {
     jit: Jit,
-    functions: Arc<[Arc<Tiered>]>,
+    functions: Arc<[TieredFunction]>,
+    /// Owns the lazy stubs of functions that are compiled at their first call.
+    stubs: Option<ResourceTracker>,
 }
 
 impl Jit {
@@ -95,15 +99,34 @@ impl ReOptimizeLayer {
         let mut added = Vec::with_capacity(functions.len());
         for function in functions {
             match Tiered::start(&self.jit, &self.tiers, dylib, function) {
-                Ok(function) => added.push(function),
+                Ok(function) => added.push(TieredFunction::compiled(function)),
                 Err(error) => {
-                    let undone = ReOptimized { jit: self.jit.clone(), functions: added.into() }.remove();
+                    let undone = ReOptimized { jit: self.jit.clone(), functions: added.into(), stubs: None }.remove();
                     undone.err().into_iter().for_each(|error| dylib.report_error(error));
                     return Err(error);
                 }
             }
         }
-        Ok(ReOptimized { jit: self.jit.clone(), functions: added.into() })
+        Ok(ReOptimized { jit: self.jit.clone(), functions: added.into(), stubs: None })
+    }
+
+    /// As [`add`](Self::add), but the first tier of each function is compiled at its first call, as by a
+    /// [`CompileOnDemandLayer`]. An error of the compiler for the first tier then goes where that layer says.
+    ///
+    /// The dylib also gets hidden names for each function: `NAME$body`, whose lookup compiles the function, and `NAME$tiers`.
+    ///
+    /// # Errors
+    /// As [`CompileOnDemandLayer::add`]. Then none of the functions is defined.
+    ///
+    /// # Safety
+    /// As [`add`](Self::add).
+    pub unsafe fn add_on_demand(&self, dylib: &JitDylib, functions: &[&str]) -> Result<ReOptimized> {
+        let stubs = dylib.create_tracker()?;
+        let added: Arc<[TieredFunction]> =
+            functions.iter().map(|function| TieredFunction::on_demand(function)).collect();
+        let maker = OnDemandTiers { tiers: self.tiers.clone(), functions: added.clone() };
+        CompileOnDemandLayer::with_maker(&self.jit, maker).add(&stubs, functions)?;
+        Ok(ReOptimized { jit: self.jit.clone(), functions: added, stubs: Some(stubs) })
     }
 }
 
@@ -113,22 +136,23 @@ impl ReOptimized {
         self.functions.iter().map(|function| function.name()).collect()
     }
 
-    /// The tier that new callers of a function reach, from 1. `None` if it is not one of the functions.
+    /// The tier that new callers of a function reach, from 1; 0 before its first tier is compiled. `None` if it is not one of
+    /// the functions.
     pub fn tier(&self, function: &str) -> Option<u32> {
         self.find(function).map(|function| function.tier())
     }
 
     /// The versions of a function that are in memory: the current one, and replaced ones that something uses. `None` if it is
-    /// not one of the functions, or they were removed.
+    /// not one of the functions, has no tier yet, or they were removed.
     pub fn versions(&self, function: &str) -> Option<Vec<PatchVersion>> {
-        let patchable = self.find(function)?.versions().hold(&self.jit);
+        let patchable = self.find(function)?.tiered()?.versions().hold(&self.jit);
         patchable.ok().map(|patchable| patchable.versions())
     }
 
     /// Begins the next tier of a function now, whatever its count. False if it is not one of the functions, has no further tier,
     /// or is being compiled.
     pub fn reoptimize(&self, function: &str) -> bool {
-        self.find(function).is_some_and(|function| function.ask_for_next())
+        self.find(function).and_then(TieredFunction::tiered).is_some_and(|function| function.ask_for_next())
     }
 
     /// Removes the functions with all tiers. A tier that is being compiled is not committed. A handle to a function keeps the
@@ -138,8 +162,15 @@ impl ReOptimized {
     /// As [`Patchable::remove`](crate::Patchable::remove), joined; all functions are removed in that case too.
     pub fn remove(&self) -> Result<Vec<Removal>> {
         let (mut removals, mut errors) = (Vec::new(), Vec::new());
+        // First the lazy stubs, so that no first call begins a function from here on.
+        for removed in self.stubs.iter().map(ResourceTracker::remove) {
+            match removed {
+                Ok(removed) => removals.push(removed),
+                Err(error) => errors.push(error),
+            }
+        }
         for function in self.functions.iter() {
-            match function.versions().hold(&self.jit).and_then(|patchable| patchable.remove()) {
+            match function.remove(&self.jit) {
                 Ok(removed) => removals.extend(removed),
                 Err(error) => errors.push(error),
             }
@@ -147,7 +178,7 @@ impl ReOptimized {
         Error::join(errors).map(|()| removals)
     }
 
-    fn find(&self, function: &str) -> Option<&Arc<Tiered>> {
+    fn find(&self, function: &str) -> Option<&TieredFunction> {
         self.functions.iter().find(|known| known.name() == function)
     }
 }

@@ -11,11 +11,11 @@ use std::fmt;
 use crate::base::Name;
 use crate::error::Result;
 use crate::jit::compiling::call_counter::CallCounter;
-use crate::jit::compiling::compiler::{CompileRequest, FunctionCompiler, compile};
+use crate::jit::compiling::compiler::{CompileRequest, CompiledCode, FunctionCompiler, compile};
 use crate::jit::compiling::tier_state::TierState;
 use crate::jit::inner::{Jit, JitInner};
 use crate::jit::patching::{Patchable, PreparedPatch, UnheldPatchable};
-use crate::session::{BackgroundWork, JitDylib};
+use crate::session::{BackgroundWork, JitDylib, Removal};
 use crate::sync::{Arc, AtomicU64, Ordering, Weak};
 
 /// What the functions of one layer share. It holds no [`Jit`], because the session holds the functions.
@@ -30,6 +30,8 @@ pub(super) struct Tiers {
 /// One function that comes in tiers.
 pub(super) struct Tiered {
     name: Name,
+    /// The name of its stub. It is `name`, unless `name` is a lazy stub before it.
+    entry: Name,
     dylib: JitDylib,
     tiers: Arc<Tiers>,
     versions: UnheldPatchable,
@@ -39,16 +41,44 @@ pub(super) struct Tiered {
 impl Tiered {
     /// Compiles the first tier of a function, and defines the function.
     pub(super) fn start(jit: &Jit, tiers: &Arc<Tiers>, dylib: &JitDylib, function: &str) -> Result<Arc<Tiered>> {
-        // There is no limit of versions in use, because a thread that is not scheduled may be inside of each tier.
-        let patchable = jit.patchable_builder(dylib, &[function]).history(0).max_versions(usize::MAX).build()?;
-        let (versions, state) = (patchable.unheld(), TierState::new());
-        let (name, dylib, tiers) = (Name::new(function), dylib.clone(), tiers.clone());
-        let tiered = Arc::new(Tiered { name, dylib, tiers, versions, state });
-        tiered.build(&patchable, jit, 1)?;
-        if let Some(next) = tiered.state.end(Some(1)) {
-            tiered.compile_in_background(next);
-        }
+        let (tiered, patchable) = Tiered::declare(jit, tiers, dylib, function, function)?;
+        tiered.begin(&patchable, jit)?;
         Ok(tiered)
+    }
+
+    /// A function without tiers yet, whose stub will be `entry`. Keep the handle until it [begins](Self::begin).
+    pub(super) fn declare(
+        jit: &Jit,
+        tiers: &Arc<Tiers>,
+        dylib: &JitDylib,
+        function: &str,
+        entry: &str,
+    ) -> Result<(Arc<Tiered>, Patchable)> {
+        // There is no limit of versions in use, because a thread that is not scheduled may be inside of each tier.
+        let patchable = jit.patchable_builder(dylib, &[entry]).history(0).max_versions(usize::MAX).build()?;
+        let (versions, state) = (patchable.unheld(), TierState::new());
+        let (name, entry) = (Name::new(function), Name::new(entry));
+        let (dylib, tiers) = (dylib.clone(), tiers.clone());
+        Ok((Arc::new(Tiered { name, entry, dylib, tiers, versions, state }), patchable))
+    }
+
+    /// Compiles the first tier, and defines the function.
+    pub(super) fn begin(self: &Arc<Self>, patchable: &Patchable, jit: &Jit) -> Result<()> {
+        self.build(patchable, jit, 1)?;
+        if let Some(next) = self.state.end(Some(1)) {
+            self.compile_in_background(next);
+        }
+        Ok(())
+    }
+
+    /// The name of the stub.
+    pub(super) fn entry(&self) -> &Name {
+        &self.entry
+    }
+
+    /// Removes the function with all tiers.
+    pub(super) fn remove(&self, jit: &Jit) -> Result<Vec<Removal>> {
+        self.versions.hold(jit).and_then(|patchable| patchable.remove())
     }
 
     pub(super) fn name(&self) -> &str {
@@ -106,16 +136,20 @@ impl Tiered {
         // A tier whose calls are counted has the counter under the function's name.
         let symbol = match calls {
             Some(_) => Name::from(format!("{}$tier{tier}", self.name)),
-            None => self.name.clone(),
+            None => self.entry.clone(),
         };
         let request = CompileRequest { dylib: &self.dylib, function: &self.name, symbol: &symbol, tier };
         let compiled = compile(&*self.tiers.compiler, &request)?;
         let mut patch = patchable.patch();
-        patch.add_graph(compiled.graph).require(&self.name);
+        match compiled.code {
+            CompiledCode::Graph(graph) => patch.add_graph(graph),
+            CompiledCode::Object(name, bytes) => patch.add_object(&name, bytes)?,
+        };
+        patch.require(&self.entry);
         let address = Arc::new(AtomicU64::new(0));
         if let Some(calls) = calls {
             let (counter, tiered) =
-                (CallCounter { function: self.name.clone(), body: symbol.clone(), calls }, self.clone());
+                (CallCounter { function: self.entry.clone(), body: symbol.clone(), calls }, self.clone());
             let (jit, address) = (jit.clone(), address.clone());
             let on_used_up = move || {
                 tiered.begin_after(tier);
