@@ -11,9 +11,9 @@ fn package() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let output = Command::new(env!("CARGO")).args(arguments).arg(manifest).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let paths = text.split('"').filter(|part| part.ends_with("/Cargo.toml"));
+    let mut paths = text.split('"').filter(|part| part.ends_with("/Cargo.toml"));
     let is_package = |path: &&str| path.rsplit('/').nth(1).is_some_and(|folder| folder.starts_with("cranelift-jit-"));
-    Path::new(paths.filter(|path| is_package(path)).next().expect("cranelift-jit is fetched")).parent().unwrap().into()
+    Path::new(paths.find(is_package).expect("cranelift-jit is fetched")).parent().unwrap().into()
 }
 
 /// All source of a folder.
