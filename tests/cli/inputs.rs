@@ -565,3 +565,30 @@ fn all_objects_are_below_2_gib_if_one_of_them_has_to_be() {
     assert_eq!(native.code(), Some(7));
     run(&directory, &["main.o", "table.o", "low.o"]).code(7);
 }
+
+// Seen red: the library's `getopt` changed its own variable, and the program read another one.
+#[test]
+fn a_variable_of_the_c_library_that_the_program_defines_is_refused_if_the_library_uses_it() {
+    let directory = directory();
+    let main = "int getopt(int, char *const *, const char *); extern int optind;
+        int main(void) { static char o[] = \"-a\"; char *v[] = { o, o, 0 }; return getopt(2, v, \"a\") == 97 ? optind : 99; }";
+    objects(
+        &directory,
+        &["-fcommon"],
+        &[
+            ("main", main),
+            ("global", "int optind = 1;"),
+            ("common", "int optind;"),
+            ("hidden", "__attribute__((visibility(\"hidden\"))) int optind = 1;"),
+            ("own", "int optind = 1; int getopt(int n, char *const *v, const char *o) { optind = 5; return 97; }"),
+        ],
+    );
+    for (other, status) in [("global.o", 2), ("common.o", 2)] {
+        assert_eq!(native(&directory, &["main.o", other]), status);
+        run_fails(&directory, &["main.o", other]).stderr(contains("the variable `optind`").and(contains("`getopt`")));
+    }
+    for (inputs, status) in [(&["main.o"][..], 2), (&["main.o", "own.o"], 5), (&["main.o", "hidden.o"], 1)] {
+        assert_eq!(native(&directory, inputs), status);
+        run(&directory, inputs).code(status);
+    }
+}

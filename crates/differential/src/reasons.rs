@@ -1,7 +1,11 @@
 //! [`reason`]: why `jittison` refuses what native linkers accept, by a part of its message.
 
 /// Part of a message, and the reason. The first part that a message has counts.
-const REASONS: [(&str, &str); 13] = [
+const REASONS: [(&str, &str); 14] = [
+    (
+        "goes on using its own",
+        "a variable of the C library that the program defines, too: the library was linked before",
+    ),
     (
         "symbols not found",
         "names of a whole program (`_end`, `__ehdr_start`, …): objects come and go, and are not next to each other",

@@ -29,6 +29,7 @@ mod check;
 mod check_command;
 mod inputs;
 mod inspect;
+mod interposed;
 mod link;
 mod link_totals;
 mod linker_script;

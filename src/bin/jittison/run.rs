@@ -25,6 +25,7 @@ use crate::add::{add_input, add_members, open_archive};
 use crate::archives::{Requirements, check_order, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
+use crate::interposed::check_variables;
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
@@ -81,6 +82,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     if !args.no_exec {
         check_entry(&dylibs[0].0, &args.entry, &required[0])?;
         dylibs.iter().try_for_each(|(dylib, _)| check_allocator(dylib))?;
+        dylibs.iter().zip(&required).try_for_each(|((dylib, _), required)| check_variables(dylib, required))?;
     }
     let mut failures = Failures::default();
     for (dylib, objects) in &objects {
