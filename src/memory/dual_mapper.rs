@@ -95,12 +95,12 @@ pub(super) fn map(
     let file = if is_read_only {
         memory.reopen_read_only().map_err(refused("reopening the window read-only"))?
     } else {
-        memory.into_file()
+        memory.duplicate().map_err(refused("duplicating the descriptor of the window"))?
     };
     let nonce = new_nonce();
     let window = place(layout, placement, |preferred| {
         let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
-        write_image(&working_view, &image(dynamic_offset), dynamic_offset);
+        write_image(&memory, &image(dynamic_offset), dynamic_offset)?;
         match load_descriptor(&file, nonce).or_else(|reason| register_without_loader(layout, preferred, reason)) {
             Ok(window) => Ok(window),
             Err(reason) if is_read_only => {
@@ -113,12 +113,12 @@ pub(super) fn map(
     // SAFETY: M4, M7 - `DualWindow` owns the address range and the working view as long as `shared` is registered: its
     // drop deregisters `shared` before it drops them.
     let shared = unsafe { SharedWindow::new(window.base, layout, view, file, is_read_only, fork_policy) };
-    // SAFETY: M1 - `window` is new and has reserved the range of the layout, and no pool has an owner yet.
-    unsafe { map_running_view(&shared, layout) }?;
     if window.is_loaded() {
         // SAFETY: M1 - nobody else knows the window yet. M4 - the loader has mapped it, and `window` keeps it mapped.
         unsafe { replace_loader_pages(window.base.value(), layout) }?;
     }
+    // SAFETY: M1 - `window` is new and has reserved the range of the layout, and no pool has an owner yet.
+    unsafe { map_running_view(&shared, layout) }?;
     let unknown = window.unregistered_reason().map(|reason| format!("; {UNKNOWN_TO_UNWINDER}: {reason}"));
     let description = intern(description, &[unknown.as_deref().unwrap_or(""), remark]);
     let shared = Arc::new(shared);
@@ -244,22 +244,18 @@ unsafe fn map_running_view(shared: &SharedWindow, layout: &WindowLayout) -> Resu
     unsafe { map_data_pool(views[0].address, layout) }
 }
 
-/// Replaces the remaining pages that the loader mapped: the guards, and the page of the dynamic section, into which the
-/// loader has written. Anonymous pages take their place. Otherwise these pages of the file would keep the parent's file
-/// alive in a forked child.
+/// Replaces the pages that the loader mapped and that no view replaces: the guards, and the page of the dynamic section, into
+/// which the loader has written. Anonymous pages take their place. Otherwise these pages of the file would keep the parent's
+/// file alive in a forked child. The pools are mapped over the first guard later.
 ///
 /// # Safety
 /// The loader mapped the window of this layout at `base` (M4), and nothing is allocated in it yet (M1).
 unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
-    let ends = SegmentKind::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
-    let code = (layout.readable_code().offset, ends[0].1);
-    let mut used = [(0, table_pages(layout)), code, ends[1], (dynamic, dynamic + PAGE_SIZE), ends[2]];
-    used.sort_unstable();
-    for guard in used.windows(2).map(|pair| pair[0].1..pair[1].0).filter(|guard| !guard.is_empty()) {
+    let data = layout.pool(SegmentKind::Data).offset;
+    for guard in [table_pages(layout)..dynamic, dynamic + PAGE_SIZE..data] {
         let size = (guard.end - guard.start) as usize;
-        // SAFETY: M1 - the range is in this window and between its used parts, so it belongs to the window and to no
-        // owner.
+        // SAFETY: M1 - the range is in this window, and no part of it has an owner: the pools are not mapped yet.
         unsafe { map_fixed((base + guard.start) as *mut u8, size, FixedPages::Guard) }
             .map_err(refused("mapping guards"))?;
     }
@@ -302,12 +298,11 @@ pub(super) fn refused(step: &str) -> impl FnOnce(std::io::Error) -> MemoryFault 
 }
 
 /// Writes the parts of the ELF image that the loader and the unwinder read.
-fn write_image(working_view: &MmapRaw, image: &WindowImage, dynamic_offset: u64) {
-    for (offset, bytes) in [(0, &image.header[..]), (dynamic_offset as usize, &image.dynamic[..])] {
-        assert!(offset + bytes.len() <= working_view.len(), "the image lies in the file");
-        // SAFETY: M6 - in bounds by the assertion. M1 - the view is new, and this thread alone knows it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), working_view.as_mut_ptr().add(offset), bytes.len()) };
-    }
+fn write_image(memory: &SharedFile, image: &WindowImage, dynamic_offset: u64) -> Result<(), MemoryFault> {
+    let mut parts = [(0, &image.header[..]), (dynamic_offset, &image.dynamic[..])].into_iter();
+    parts
+        .try_for_each(|(offset, bytes)| memory.write_at(offset, bytes))
+        .map_err(refused("writing the header of the window"))
 }
 
 const READ_ONLY: &str = "mapped twice, the running view from a read-only descriptor";

@@ -12,9 +12,10 @@
 //! Loaders write into the dynamic section: glibc before 2.35 even if it is declared read-only. So its page is a
 //! writable segment of its own, and the mapper maps nothing over it.
 //!
-//! The segments of the pools are declared as zero-fill and as not executable. Once the window is loaded, the header of the data
-//! pool says which part of it is open (`data_segment.rs`). The mapper maps the pools over them, with
-//! their real protection. So the loader requests nothing from the kernel that a hardened system refuses.
+//! The pools are declared as zero-fill and as not executable: code and constants as the rest of the header's segment, data as
+//! a segment of its own. Each segment costs the loader a system call. Once the window is loaded, the header of the data pool
+//! says which part of it is open (`data_segment.rs`). The mapper maps the pools over them, with their real protection. So the
+//! loader requests nothing from the kernel that a hardened system refuses.
 //!
 //! This file maps nothing. Its field names are those of the ELF gABI.
 
@@ -154,18 +155,16 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         memory_size,
         align,
     };
-    let pool = |pool: SegmentKind| segment(PT_LOAD, R, layout.pool(pool).offset, 0, layout.pool(pool).size, CHUNK);
+    let data = layout.pool(SegmentKind::Data);
     let (header, header_size) = frame_header(layout);
     let dynamic = |kind, size, align| ProgramHeader {
         offset: dynamic_offset,
         ..segment(kind, R | W, dynamic_address(layout), size, size, align)
     };
     vec![
-        segment(PT_LOAD, R, 0, PAGE_SIZE, table_pages(layout), CHUNK),
-        pool(SegmentKind::Code),
-        pool(SegmentKind::ReadOnly),
+        segment(PT_LOAD, R, 0, PAGE_SIZE, layout.file_size(), CHUNK),
         dynamic(PT_LOAD, PAGE_SIZE, CHUNK),
-        pool(SegmentKind::Data),
+        segment(PT_LOAD, R, data.offset, 0, data.size, CHUNK),
         dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
         segment(PT_GNU_EH_FRAME, R, header, header_size, header_size, 4),
         segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
@@ -183,7 +182,7 @@ pub(super) const NONCE_OFFSET: u64 = 0x900;
 const PHDR_OFFSET: u64 = 0x40;
 
 /// The offset of the program header of the data pool.
-pub(super) const DATA_HEADER_OFFSET: u64 = PHDR_OFFSET + 4 * 56;
+pub(super) const DATA_HEADER_OFFSET: u64 = PHDR_OFFSET + 2 * 56;
 const HASH_OFFSET: u64 = 0x600;
 const STRTAB_OFFSET: u64 = 0x700;
 const SYMTAB_OFFSET: u64 = 0x800;

@@ -7,13 +7,14 @@ use std::ffi::CStr;
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// A file in memory without a name (`memfd_create`).
 pub(crate) struct SharedFile {
     file: File,
+    size_bytes: u64,
 }
 
 impl SharedFile {
@@ -22,7 +23,7 @@ impl SharedFile {
         check_file_size_limit(size_bytes)?;
         let file = memfd(name)?;
         file.set_len(size_bytes)?;
-        Ok(SharedFile { file })
+        Ok(SharedFile { file, size_bytes })
     }
 
     /// Opens a second descriptor that can only read. A mapping of it can never be made writable. Opening the file again through
@@ -36,14 +37,24 @@ impl SharedFile {
 
     /// Maps the entire file writable, at an address that the kernel chooses. A forked child does not inherit the mapping.
     pub(crate) fn map_writable(&self) -> io::Result<MmapRaw> {
-        let view = MmapOptions::new().map_raw(&self.file)?;
+        let view = MmapOptions::new().len(self.size_bytes as usize).map_raw(&self.file)?;
         view.advise(Advice::DontFork)?;
         Ok(view)
+    }
+
+    /// Writes bytes at an offset. A write touches no page of a mapping.
+    pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
     }
 
     /// Returns the writable descriptor.
     pub(crate) fn into_file(self) -> File {
         self.file
+    }
+
+    /// A second writable descriptor.
+    pub(crate) fn duplicate(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// Returns both descriptors of a file for a forked child: the writable one, and the read-only one, from which the running
