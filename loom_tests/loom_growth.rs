@@ -1,6 +1,6 @@
 //! Model: threads grow a pool or open a window while other threads do the same, close slabs, or free memory.
 //!
-//! Runs `src/memory/window.rs`, `src/memory/shard.rs` and `src/memory/windows.rs`. No two allocations get the same
+//! Runs `src/memory/growth.rs`, `src/memory/shard.rs` and `src/memory/windows.rs`. No two allocations get the same
 //! memory. Where one slab or window is enough, one is opened. A slab or window with an allocation is never closed or
 //! lost. A frame table entry stays as long as its allocation lives, whatever other threads grow or free.
 //!

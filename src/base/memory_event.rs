@@ -43,7 +43,7 @@ pub enum MemoryEvent {
         /// The size of the mapping: a multiple of the page size.
         bytes: u64,
     },
-    /// A pool grew: the manager now allocates from these slabs.
+    /// A pool grew: the manager now allocates from these slabs, or from this part of a slab of code.
     #[non_exhaustive]
     SlabOpened {
         /// The pool.

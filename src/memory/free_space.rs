@@ -166,14 +166,23 @@ impl FreeSpace {
     /// Removes the granules `[offset, offset + granules)` from the space and returns true. If one of them is not free,
     /// returns false and removes none. The opposite of [`add`](Self::add).
     pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
-        let holds = |(_, from, length): &(u32, u32, u32)| *from <= offset && offset + granules <= from + length;
-        let Some((index, ..)) = self.long_ranges(granules).find(holds) else { return false };
+        let Some((index, ..)) = self.free_range_around(offset, granules) else { return false };
         let index = self.carve(index, offset, granules).index();
         let Node { prev, next, .. } = *self.node(index);
         self.remove_node(index, prev, next);
         self.granules -= granules;
         self.start = if self.first == NONE { u32::MAX } else { self.node(self.first).offset };
         true
+    }
+
+    /// Whether the granules `[offset, offset + granules)` are all free.
+    pub(crate) fn is_free_part(&self, offset: u32, granules: u32) -> bool {
+        self.free_range_around(offset, granules).is_some()
+    }
+
+    fn free_range_around(&self, offset: u32, granules: u32) -> Option<FreeRange> {
+        let holds = |(_, from, length): &FreeRange| *from <= offset && offset + granules <= from + length;
+        self.long_ranges(granules).find(holds)
     }
 
     /// The granules of the space, free and used.

@@ -70,7 +70,7 @@ pub struct PoolMap {
     pub resident: Vec<(ExecutorAddr, u64)>,
 }
 
-/// 2 MiB of a pool. All sizes are in bytes.
+/// 2 MiB of a pool, or the open part of the lowest slab of code. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlabMap {
     /// Its first byte.

@@ -20,8 +20,8 @@
 //! - The protection of a pool never changes. So a link or a removal makes no system call. If the system forbids such a
 //!   mapping, `system_mapper.rs` takes the next best one.
 //! - Allocations are aligned to 64 bytes of code and to 16 bytes of other memory, not to pages.
-//! - A pool grows by *slabs*, from its end downwards. Each slab belongs to one *shard* of the window (`shard.rs`).
-//!   Threads that link at the same time use different shards.
+//! - A pool grows by *slabs*, from its end downwards (`growth.rs`). Each slab belongs to one *shard* of the window
+//!   (`shard.rs`). Threads that link at the same time use different shards.
 //! - Free pages return to the kernel late, or on request (`purge.rs`).
 //! - New pages are populated several at a time, because the first write to each page costs a page fault
 //!   ([`MappedWindow::pages_to_populate`]).
@@ -84,6 +84,7 @@ mod frame_slots;
 mod frame_table;
 mod free_space;
 mod group_counts;
+mod growth;
 mod large_sections;
 mod layout;
 mod loaded_window;

@@ -9,7 +9,7 @@ use crate::sync::processors;
 pub struct SlabPoolOptions {
     /// Bytes of address space to reserve. If the kernel refuses, the pool tries half of it, down to 32 MiB.
     pub window_size: u64,
-    /// Bytes by which a pool grows, rounded up to 2 MiB.
+    /// Bytes by which a pool grows, rounded up to 2 MiB. A slab of code of 2 MiB opens in steps of 64 KiB.
     pub slab_size: u64,
     /// The number of shards: how many threads can link at the same time without waiting for a lock. 0 means one shard
     /// per processor, at most eight.

@@ -55,6 +55,8 @@ impl Window {
 
     /// Purges only entire free slabs.
     pub(crate) fn purge_slabs(&self) -> Released {
+        before_writing();
+        self.open_rest_of_free_slab(&mut self.sink.deferred().events);
         self.purge((self.slab_size / PAGE_SIZE) as u32, None)
     }
 
@@ -104,9 +106,9 @@ impl Window {
             self.sink.record(&mut deferred.events, event);
         }
         if seeded_bug!("slabs_closed_under_no_lock") {
-            let mut opened = *self.growth.lock();
-            self.close_slabs(&mut opened, &mut deferred.events);
-            *self.growth.lock() = opened;
+            let mut growth = *self.growth.lock();
+            self.close_slabs(&mut growth, &mut deferred.events);
+            *self.growth.lock() = growth;
         } else {
             self.close_slabs(&mut self.growth.lock(), &mut deferred.events);
         }

@@ -4,14 +4,14 @@
 //!
 //! 1. Try the home shard of the thread.
 //! 2. If its lock is held, try the other shards.
-//! 3. If the shard is short of memory, open a slab for the home shard ([`grow`](Window::grow)) and try again.
+//! 3. If the shard is short of memory, open more for the home shard ([`grow`](Window::grow)) and try again.
 //! 4. If no slab is left, take memory of any other shard.
 //!
 //! # Locks
 //! Only `growth` is held over a system call: while a pool grows, and while pages return to the kernel (`purge.rs`). An
 //! allocation that finds free memory does not take it. The lock of a shard guards arithmetic only.
 //!
-//! `windows.rs` chooses the window of an allocation. Model: `loom_tests/loom_growth.rs`.
+//! `windows.rs` chooses the window of an allocation, and `growth.rs` opens its pools. Model: `loom_tests/loom_growth.rs`.
 
 use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
@@ -35,21 +35,21 @@ pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
     pub(crate) layout: WindowLayout,
     /// The address of each pool. The mapping never changes it.
-    pool_starts: [ExecutorAddr; 3],
+    pub(crate) pool_starts: [ExecutorAddr; 3],
     /// The unit of allocation of each pool in bytes: a multiple of the granule. The mapping never changes it.
     allocation_units: [u64; 3],
     pub(crate) frames: Option<FrameTable>,
     /// Changed under `growth`.
-    data_segment: Option<DataSegment>,
+    pub(crate) data_segment: Option<DataSegment>,
     pub(crate) slab_size: u64,
     trap_freed_code: bool,
     pub(crate) returns_memory: bool,
     budget: Arc<Budget>,
-    /// Open bytes by pool, counted from the end of the pool. Each open slab belongs to a shard. The lock is held
+    /// How far each pool is open. The lock is held
     /// - while a pool grows, so that slots of the frame table are initialised before their code is handed out;
     /// - while pages return to the kernel, so that a thread that is short of memory waits for these pages and does not
     ///   open a slab.
-    pub(crate) growth: Mutex<[u64; 3]>,
+    pub(crate) growth: Mutex<Growth>,
     pub(crate) shards: Box<[ShardLock]>,
     /// The allocations in this window. `None` if there is only ever one window of its placement.
     groups: Option<GroupCounts>,
@@ -62,6 +62,15 @@ pub(crate) struct Window {
     /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is
     /// unmapped.
     is_reported: AtomicBool,
+}
+
+/// How far each pool of a window is open (`growth.rs`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Growth {
+    /// Open bytes by pool, counted from the end of the pool.
+    pub(crate) opened: [u64; 3],
+    /// The shard that owns the lowest slab of code.
+    pub(crate) code_owner: usize,
 }
 
 /// What the windows of a pool share.
@@ -124,7 +133,7 @@ impl Window {
             trap_freed_code: options.trap_freed_code,
             returns_memory: options.returns_memory,
             budget: shared.budget.clone(),
-            growth: Mutex::ranked(Rank::Growth, [0; 3]),
+            growth: Mutex::ranked(Rank::Growth, Growth { opened: [0; 3], code_owner: 0 }),
             shards: (0..options.shard_count()).map(shard).collect(),
             groups: (options.on_full == OnFull::OpenAnother || is_low).then(GroupCounts::new),
             low_groups: is_low.then(|| shared.low_groups.clone()),
@@ -269,84 +278,6 @@ impl Window {
         Ok(WindowReservation { shard, reservation })
     }
 
-    /// Opens as many slabs of a pool as the request needs, below the open ones, and adds them to a shard.
-    fn grow(&self, shard: usize, pool: SegmentKind, request: (u32, u32), events: &mut EventBuf) -> Result<()> {
-        let mut opened = self.growth.lock();
-        let granule = granule_size(pool);
-        let unopened = self.layout.pool(pool).size - opened[pool.index()];
-        let lowest_open = (unopened / granule) as u32;
-        let shortfall =
-            self.shards[shard].0.lock().spaces[pool.index()].free.shortfall(lowest_open, request.0, request.1);
-        if shortfall == 0 {
-            return Ok(()); // another thread has freed enough meanwhile
-        }
-        if seeded_bug!("grown_under_a_later_lock") {
-            drop(opened);
-            opened = self.growth.lock();
-        }
-        let needed = u64::from(shortfall) * granule;
-        // The open part is rounded, not what is added: a purge closes single chunks, and the slabs that open after it
-        // still end where `purge.rs` expects it.
-        let open = opened[pool.index()];
-        let rounded =
-            [self.slab_size, CHUNK].map(|unit| align_up(open + needed, unit).map_or(u64::MAX, |end| end - open));
-        let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
-        let Some(added) = added.filter(|added| *added >= needed) else {
-            drop(opened);
-            return Err(self.pool_exhausted(pool, u64::from(request.0) * granule).into());
-        };
-        let start = unopened - added;
-        if let (SegmentKind::Code, Some(frames)) = (pool, &self.frames) {
-            frames.open(start / TEXT_GRANULE, added / TEXT_GRANULE);
-        }
-        opened[pool.index()] += added;
-        if let (SegmentKind::Data, Some(segment)) = (pool, &self.data_segment) {
-            segment.grow(opened[pool.index()]);
-        }
-        let _opened = if seeded_bug!("slab_added_under_a_later_lock") {
-            drop(opened);
-            self.growth.lock()
-        } else {
-            opened
-        };
-        self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
-        let address = self.pool_starts[pool.index()].offset(start);
-        self.sink.record(events, MemoryEvent::SlabOpened { pool, address, bytes: added });
-        Ok(())
-    }
-
-    /// Closes the lowest open slabs, as far as they are empty, so that any shard may open them again. Their pages of
-    /// the frame table return to the kernel. `opened` is the value that `growth` guards.
-    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], events: &mut EventBuf) {
-        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
-            let granules = (CHUNK / granule_size(pool)) as u32;
-            let lowest = self.layout.pool(pool).size - opened[pool.index()];
-            while opened[pool.index()] >= CHUNK {
-                let start = self.layout.pool(pool).size - opened[pool.index()];
-                let offset = (start / granule_size(pool)) as u32;
-                let withdraw = |shard: &ShardLock| shard.0.lock().spaces[pool.index()].withdraw(offset, granules);
-                if !self.shards.iter().any(withdraw) {
-                    break;
-                }
-                opened[pool.index()] -= CHUNK;
-            }
-            let closed = self.layout.pool(pool).size - opened[pool.index()] - lowest;
-            if closed > 0 {
-                let address = self.pool_starts[pool.index()].offset(lowest);
-                self.sink.record(events, MemoryEvent::SlabClosed { pool, address, bytes: closed });
-            }
-        }
-        if let Some(segment) = &self.data_segment {
-            segment.shrink(opened[SegmentKind::Data.index()]);
-        }
-        if let Some(frames) = &self.frames {
-            let closed_code = self.layout.pool(SegmentKind::Code).size - opened[SegmentKind::Code.index()];
-            // SAFETY: M5 - the caller holds `growth`, so no code opens meanwhile, and no code below `closed_code` is
-            // open. So no allocation owns these slots.
-            unsafe { frames.close_below(closed_code / TEXT_GRANULE) };
-        }
-    }
-
     /// Bytes of the header and of the used slots of the frame table, in entire pages, if `code_opened` bytes of code
     /// are open.
     pub(crate) fn frame_table_bytes(&self, code_opened: u64) -> u64 {
@@ -384,9 +315,9 @@ impl Window {
         Ok(((reserved >> bits) as u32, (align.max(unit) >> bits) as u32))
     }
 
-    fn pool_exhausted(&self, pool: SegmentKind, requested: u64) -> MemoryFault {
+    pub(crate) fn pool_exhausted(&self, pool: SegmentKind, requested: u64) -> MemoryFault {
         let capacity = self.layout.pool(pool).size;
-        let unopened = capacity - self.growth.lock()[pool.index()];
+        let unopened = capacity - self.growth.lock().opened[pool.index()];
         let (mut free, mut largest) = (0, unopened);
         for shard in &self.shards {
             let shard = shard.0.lock();

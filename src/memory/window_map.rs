@@ -63,6 +63,12 @@ fn map_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, copies: &[ShardCo
         let runs = pages.runs_in(0..(size / PAGE_SIZE) as u32).into_iter();
         resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * PAGE_SIZE), run.len() as u64 * PAGE_SIZE)));
     }
+    // The lowest slab of code may be open in part: from its end downwards.
+    for slab in &mut slabs {
+        let open_bytes = slab.live_bytes + slab.free_bytes;
+        slab.start = slab.start.offset(slab.size - open_bytes);
+        slab.size = open_bytes;
+    }
     all_ranges.sort_unstable_by_key(|range: &MemoryRange| range.start);
     slabs.sort_unstable_by_key(|slab| slab.start);
     resident.sort_unstable();

@@ -281,7 +281,7 @@ fn rectangles(svg: &str, height: &str, fill: &str, is_opaque: bool) -> Vec<(f64,
 #[test]
 fn the_svg_shows_the_open_part_of_a_pool_where_it_lies() {
     let memory = SlabPool::new(SlabPoolOptions { window_size: 64 << 20, ..Default::default() }).unwrap();
-    let _live = make(&memory, &plan(64, 0, (0, 0)));
+    let _live = make(&memory, &plan(2 << 20, 0, (0, 0)));
     let svg = memory.memory_map().unwrap().to_svg();
     let (code, open) = (rectangles(&svg, "22.00", "#3f6fb5", false), rectangles(&svg, "22.00", "#3f6fb5", true));
     let ([(x, width)], [(open_x, open_width)]) = (&code[..], &open[..]) else { panic!("{code:?} {open:?}") };

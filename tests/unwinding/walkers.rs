@@ -118,9 +118,9 @@ fn backtraces_pass_through_linked_frames_to_the_host() {
     assert!(text.contains("backtraces_pass_through_linked_frames"), "{text}");
 }
 
-/// The code is in the first slab of a new session. The memory before it is not opened.
+/// The code is the first of a new session. The memory before it is not opened.
 #[test]
-fn backtraces_end_in_code_without_frames_at_the_start_of_a_slab() {
+fn backtraces_end_in_code_without_frames_at_the_start_of_the_open_text() {
     // `bare` comes before the function with a table. That function's entry fills the slots of its granules.
     let source = "long walked(long); long described(long x) { return walked(x) + 1; }
         __asm__(\".text\\n.globl bare\\n.type bare, @function\\nbare: push %rbx; call *walked@GOTPCREL(%rip); pop %rbx; ret\");";
@@ -129,7 +129,7 @@ fn backtraces_end_in_code_without_frames_at_the_start_of_a_slab() {
     define_absolute(jit.main_dylib(), "walked", walk as *const () as u64);
     add(&jit, jit.main_dylib(), "bare.o", &object);
     let bare = function::<extern "C" fn(i64) -> i64>(&jit, "bare");
-    assert_eq!(bare.address().value() % (2 << 20), 0, "the function is at the start of a slab");
+    assert_eq!(bare.address().value() % (64 << 10), 0, "the function is at the start of the open text");
     bare.call(5);
     for (walker, frames) in SEEN.take() {
         let linked =
