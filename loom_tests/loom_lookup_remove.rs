@@ -4,7 +4,7 @@
 //! Each lookup gets exactly one answer. A resource that its unit recorded is freed once. A pin keeps the managers from
 //! being called.
 //!
-//! Seeded bug: `pinned_after_the_gate_was_left`.
+//! Seeded bugs: `pinned_after_the_gate_was_left`, `held_without_a_pin`.
 
 #![cfg(loom)]
 
@@ -118,6 +118,25 @@ fn pinning_a_name_versus_remove() {
         let pin = fixture.main.pin("f");
         let freed = pin.as_ref().map(|_| code.is_freed());
         drop(pin);
+        (freed, remover.join().unwrap().is_complete())
+    });
+}
+
+#[test]
+fn holding_a_name_through_the_index_versus_remove() {
+    explore("holding_a_name_through_the_index_versus_remove", None, 4, [(None, true), (Some(false), true)], || {
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        // From the second lookup on, handles share a pin, and the index has it.
+        drop([fixture.main.hold_for_models("f"), fixture.main.hold_for_models("f")]);
+        let remover = thread::spawn(move || tracker.remove().unwrap());
+        let held = fixture.main.hold_for_models("f");
+        let freed = held.as_ref().map(|_| code.is_freed());
+        // Loom does not see the count of an `Arc`. The dylib's lock, which the remover takes before it drops its reference,
+        // stands for the release of the count.
+        fixture.main.symbol_count();
+        drop(held);
         (freed, remover.join().unwrap().is_complete())
     });
 }

@@ -192,11 +192,13 @@ impl Jit {
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
         self.0.check_own(dylib)?;
-        let (address, pin) = match self.0.find_quietly(|| Ok(dylib.find_pinned(name)))?.flatten() {
+        let (address, hold) = match self.0.find_quietly(|| Ok(dylib.find_pinned(name)))?.flatten() {
             Some(found) => found,
-            None => self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?,
+            None => {
+                let (address, pin) = self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?;
+                (address, pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) }))
+            }
         };
-        let hold = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });
         // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`. The pin was taken
         // when the symbol was found, and the handle owns it; without a pin the symbol is absolute, and no removal frees it.
         Ok(unsafe { Function::with_hold(address, hold) })

@@ -61,6 +61,57 @@ fn removed_code_stays_until_all_handles_and_clones_are_dropped() {
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
+/// From the second lookup on, the handles of a module share a pin.
+#[test]
+fn handles_that_share_a_pin_are_counted_one_by_one_and_the_last_one_frees_the_code() {
+    let Some((jit, tracker, first)) = loaded() else { return };
+    let mut handles: Vec<Counter> = (0..5).map(|_| function(&jit, "count")).collect();
+    let removal = tracker.remove().unwrap();
+    assert_eq!((removal.blockers(), removal.obstacles()), ((6, 0), vec!["6 owned handles".to_string()]));
+    drop(first);
+    // SAFETY: the function has this signature, and its object may run.
+    let later = unsafe { jit.lookup::<extern "C" fn() -> i64>("count") };
+    assert!(later.is_err(), "no lookup shares the pin of removed code");
+    while let Some(handle) = handles.pop() {
+        assert_eq!((removal.blockers(), removal.is_complete()), ((handles.len() + 1, 0), false));
+        handle.call();
+        assert_ne!(held(&jit), (0, 0, 0));
+    }
+    assert_eq!((removal.blockers(), removal.is_complete(), held(&jit)), ((0, 0), true, (0, 0, 0)));
+}
+
+#[test]
+fn a_transfer_keeps_the_handles_that_share_a_pin_whether_or_not_one_is_left() {
+    for kept in [0, 2] {
+        let Some((jit, tracker, first)) = loaded() else { return };
+        let mut before: Vec<Counter> = (0..3).map(|_| function(&jit, "count")).collect();
+        before.truncate(kept);
+        let destination = jit.main_dylib().create_tracker().unwrap();
+        tracker.transfer_to(&destination).unwrap();
+        let after: Vec<Counter> = (0..3).map(|_| function(&jit, "count")).collect();
+        assert!(destination.try_remove().is_err());
+        let removal = destination.remove().unwrap();
+        assert_eq!(removal.blockers(), (4 + kept, 0));
+        drop((first, after));
+        assert_eq!((removal.blockers(), removal.is_complete()), ((kept, 0), kept == 0));
+        drop(before);
+        assert!(removal.is_complete());
+    }
+}
+
+#[test]
+fn a_refused_removal_changes_no_later_lookup() {
+    let Some((jit, tracker, first)) = loaded() else { return };
+    let shared: Vec<Counter> = (0..3).map(|_| function(&jit, "count")).collect();
+    for _ in 0..2 {
+        let refused = tracker.try_remove().unwrap_err().to_string();
+        assert!(refused.contains("4 owned handles"), "{refused}");
+        assert_eq!(function::<extern "C" fn() -> i64>(&jit, "count").address(), first.address());
+    }
+    drop((first, shared));
+    assert!(tracker.try_remove().unwrap().is_complete(), "the pin that lookups share is no handle");
+}
+
 #[test]
 fn handles_can_be_used_and_dropped_on_any_thread() {
     let Some((jit, tracker, count)) = loaded() else { return };

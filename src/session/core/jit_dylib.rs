@@ -25,6 +25,7 @@ use crate::session::symbols::symbol_table::{self, Symbol, TableTypes};
 use crate::session::types::ids::DylibId;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::Visibility;
+use crate::session::types::shared_pins::SharedPins;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Rank, Weak};
 
@@ -108,6 +109,7 @@ pub(crate) struct DylibState {
     /// Called when this dylib is cleared. May refer back to this dylib, until then.
     pub(crate) clear_hooks: Vec<Arc<dyn ClearHook>>,
     clears: RunningClears,
+    pub(in crate::session) shared_pins: SharedPins,
 }
 
 /// The clears that are under way, and the trackers that were created meanwhile.
@@ -295,6 +297,7 @@ impl DylibInner {
                     trackers_created: 0,
                     clear_hooks: Vec::new(),
                     clears: RunningClears::default(),
+                    shared_pins: SharedPins::default(),
                 },
             ),
             ready,
@@ -367,7 +370,8 @@ impl DylibState {
     fn reinit(&mut self) -> bool {
         let DylibState { open, table, link_order, link_cache, generators, generators_added, default_tracker, .. } =
             self;
-        let is_empty = table.is_empty() && default_tracker.is_none() && self.clear_hooks.is_empty();
+        let is_empty =
+            table.is_empty() && default_tracker.is_none() && self.clear_hooks.is_empty() && self.shared_pins.is_empty();
         // A link that ran after the removal may have made a link cache. It refers to other dylibs, which must not be
         // dropped here, under the lock of the session's list.
         if *open || !is_empty || link_cache.is_some() || !generators.is_empty() {
@@ -496,8 +500,20 @@ impl DylibState {
         self.default_tracker.take_if(|default| default.id == core.id);
     }
 
+    /// Releases the pin that handles of a tracker share. Called before the tracker is retired or transferred: from then on, only
+    /// handles pin it.
+    #[inline]
+    pub(in crate::session) fn release_shared_pin(&mut self, core: &TrackerCore) {
+        if !self.shared_pins.is_empty() {
+            self.shared_pins.release(core.id);
+        }
+    }
+
     /// Removes the record of a tracker whose resources are released.
     pub(crate) fn remove_tracker(&mut self, core: &TrackerCore) -> Option<TrackerRecord> {
+        if !self.shared_pins.is_empty() {
+            self.shared_pins.remove(core.id);
+        }
         self.table.remove_tracker(core.id)
     }
 }

@@ -212,8 +212,19 @@ impl TrackerCore {
 
     #[cold]
     fn deliver_retired_unchecked(&self, guards: usize) {
-        let (dylib, (handles, dependants)) = (&self.handle, self.dylib().session.pins.holders(self));
+        let (dylib, (handles, dependants)) = (&self.handle, self.holders());
         dylib.observers().deliver(&Event::Retired { dylib, key: self.key(), handles, dependants, guards });
+    }
+
+    /// The numbers of `(owned handles, dependent trackers)` that hold the tracker. Called with no lock held.
+    pub(crate) fn holders(&self) -> (usize, usize) {
+        let (pins, dependants) = self.dylib().session.pins.holders(self);
+        (pins.saturating_add_signed(self.extra_handles()), dependants)
+    }
+
+    /// How many more handles the tracker has than pins, because handles share pins.
+    pub(crate) fn extra_handles(&self) -> isize {
+        self.dylib().state.lock().shared_pins.extra_handles(self.id)
     }
 
     /// Whether the tracker's code is a version of functions that are reached through stubs.

@@ -11,7 +11,6 @@ use crate::session::core::execution_session::{ExecutionSession, SessionInner};
 use crate::session::core::jit_dylib::{DylibInner, JitDylib, check_order};
 use crate::session::core::materialization::Materialization;
 use crate::session::core::query::{Query, Results};
-use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::{LookupResult, LookupResults};
 use crate::session::lookup::begin::{attach_one, start};
 use crate::session::lookup::not_found::not_found;
@@ -22,7 +21,6 @@ use crate::session::lookup::searched::Searched;
 use crate::session::lookup::{begin, ready_lookup};
 use crate::session::symbols::symbol_table::Found;
 use crate::session::types::failure_count::FailureNumber;
-use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
 use crate::session::work::dispatch::queued_count;
@@ -152,21 +150,6 @@ impl JitDylib {
     /// As [`find_address`](Self::find_address), with the definition.
     pub(crate) fn find_from(&self, name: &str) -> Result<LookupResult> {
         find_from(self, name, |found, dylib| found.result(dylib), |found| found)
-    }
-
-    /// A ready symbol of this dylib alone, with a pin of its tracker unless it is absolute. `None` if the symbol is not ready,
-    /// or not of this dylib.
-    pub(crate) fn find_pinned(&self, name: &str) -> Option<(ExecutorAddr, Option<Pin>)> {
-        let state = self.inner().state.lock();
-        let (_, symbol) = state.find_visible_hashed(name.as_bytes(), NameHash::of(name), Visibility::All)?;
-        if !state.is_open() || symbol.state != SymbolState::Ready {
-            return None;
-        }
-        if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
-            return Some((symbol.address(), None));
-        }
-        // S2: the owner is live under this lock.
-        Some((symbol.address(), Some(Pin::new(state.table.owner(symbol)?.clone())?)))
     }
 }
 

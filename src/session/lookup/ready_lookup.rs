@@ -463,7 +463,7 @@ fn find_in<R>(
         state.table.note_ready_lookup(id);
         if let Some((name, ready)) = late {
             drop(state);
-            dylib.ready.insert(name, ready);
+            dylib.ready.insert(name, ready, None);
         }
     }
     FindIn::Found(found)

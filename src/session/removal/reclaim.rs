@@ -223,6 +223,7 @@ pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
     let verb = "Jit::remove_now";
     let (was_live, is_ours, unpublished) = {
         let mut dylib = core.dylib().state.lock();
+        dylib.release_shared_pin(core);
         let was_live = core.state.is_live();
         let is_ours = core.state.force_reclaim();
         // The thread that has retired the tracker may still be removing its symbols. Both remove them, piece by piece: none is

@@ -286,6 +286,7 @@ impl Batch {
     }
 
     fn retire_one(&mut self, dylib: &mut DylibState, core: Arc<TrackerCore>) {
+        dylib.release_shared_pin(&core);
         match core.state.retire() {
             outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
                 let unpublished = dylib.unpublish(&core, self.verb);
@@ -330,6 +331,7 @@ fn retire(
     core.prefetch_hints.prefetch();
     core.dylib().session.pins.prefetch(core);
     let mut dylib = core.dylib().state.lock();
+    dylib.release_shared_pin(core);
     // Under the dylib's lock (S2): the next definition or emission sees the retired tracker.
     let outcome = try_retire(core);
     // Seeded bug: a second remover finds the tracker retired, and returns while its symbols are still in the table.

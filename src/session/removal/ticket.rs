@@ -70,7 +70,7 @@ impl Removal {
     /// all [`Pin`](crate::session::Pin)s, including revocable ones.
     pub fn blockers(&self) -> (usize, usize) {
         // After `remove_now` there may be pins left, and they block nothing.
-        if self.is_complete() { (0, 0) } else { self.core.dylib().session.pins.holders(&self.core) }
+        if self.is_complete() { (0, 0) } else { self.core.holders() }
     }
 
     /// The execution guards that block the release: those that were entered before the symbols were unpublished and are not
@@ -106,7 +106,8 @@ impl Removal {
             return (Vec::new(), 0);
         }
         let mut obstacles = Vec::new();
-        match state.pins().0.saturating_sub(state.revocable_pins()) {
+        let handles = state.pins().0.saturating_sub(state.revocable_pins());
+        match handles.saturating_add_signed(self.core.extra_handles()) {
             0 => {}
             1 => obstacles.push("an owned handle".to_string()),
             handles => obstacles.push(format!("{handles} owned handles")),

@@ -88,6 +88,7 @@ fn transfer(
     let mut record = None;
     {
         let mut state = source.dylib().state.lock();
+        state.release_shared_pin(source);
         let merged = TrackerState::merge(&source.state, (destination, &destination.state), still_valid, || {
             // Under the locks of both trackers, so nothing is recorded under either key meanwhile (S3). The managers are listed
             // here too. A manager that records under the source was registered before, and is listed. One that is registered
@@ -149,6 +150,7 @@ impl DylibState {
     /// Makes `destination` the owner of the symbols of `source`.
     fn begin_transfer(&mut self, source: &TrackerCore, destination: &TrackerCore) {
         self.clear_default_tracker(source);
+        self.shared_pins.transfer(source.id, destination.id);
         self.table.begin_transfer(source.id, destination.id);
     }
 }

@@ -14,17 +14,27 @@
 
 use hashbrown::HashTable;
 
-use crate::base::{Name, shrunk_capacity};
+use crate::base::{ExecutorAddr, Name, shrunk_capacity};
 use crate::session::types::name_hash::NameHash;
-use crate::session::types::symbol::SymbolId;
-use crate::sync::ReadMostly;
+use crate::session::types::shared_pins::SharedPin;
+use crate::session::types::symbol::{SymbolFlags, SymbolId};
+use crate::sync::{Arc, ReadMostly, seeded_bug};
 
 pub(in crate::session) mod entry;
+mod index_pins;
 
 use entry::{IndexEntry, ReadySymbol, hash};
+use index_pins::IndexPins;
 
 /// A concurrent table of entries by name.
-pub(crate) struct ReadyIndex(ReadMostly<HashTable<IndexEntry>>);
+pub(crate) struct ReadyIndex(ReadMostly<IndexTable>);
+
+/// What the lock of the index guards.
+#[derive(Default)]
+struct IndexTable {
+    entries: HashTable<IndexEntry>,
+    pins: IndexPins,
+}
 
 /// How often a ready symbol was looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,27 +59,59 @@ impl ReadyIndex {
     /// Calls `body`, which may search for several names. Returns `None` without a call while the index is empty.
     #[inline]
     pub(crate) fn read<R>(&self, body: impl FnOnce(ReadyEntries<'_>) -> R) -> Option<R> {
-        self.0.read(|entries| body(ReadyEntries(entries)))
+        self.0.read(|table| body(ReadyEntries(table)))
     }
 
-    /// Adds a ready symbol. The caller holds the dylib's lock.
-    pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
-        let (hash, entry) = (hash(name.as_bytes()), IndexEntry::new(name, symbol));
-        self.0.write(|entries| {
-            debug_assert!(ReadyEntries(entries).find(entry.name().as_bytes(), NameHash::of(entry.name())).is_none());
-            entries.insert_unique(hash, entry, IndexEntry::hash);
+    /// Finds a symbol for an owned handle. Returns its address and a reference to the shared pin of its tracker, or `None` instead
+    /// of the pin for an absolute symbol. Finds nothing if no handle shares a pin.
+    #[inline]
+    pub(crate) fn find_pinned(&self, name: &str, hash: NameHash) -> Option<(ExecutorAddr, Option<Arc<SharedPin>>)> {
+        let find = |entries: ReadyEntries<'_>| {
+            let entry = entries.find_entry(name.as_bytes(), hash)?;
+            let symbol = entry.symbol();
+            if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
+                return Some((symbol.address, None));
+            }
+            match entry.pin.and_then(|pin| entries.0.pins.upgrade(pin)) {
+                Some(pin) => Some((symbol.address, Some(pin))),
+                None if seeded_bug!("held_without_a_pin") && !symbol.is_absent() => Some((symbol.address, None)),
+                None => None,
+            }
+        };
+        self.read(find).flatten()
+    }
+
+    /// The pin that handles of a symbol share from now on. The index has the symbol. The caller holds the dylib's lock.
+    pub(crate) fn set_pin(&self, name: &str, id: SymbolId, pin: &Arc<SharedPin>) {
+        let is_entry = |entry: &IndexEntry| entry.symbol().id == id && entry.is_named(name.as_bytes());
+        self.0.write(|IndexTable { entries, pins }| {
+            let Some(entry) = entries.find_mut(hash(name.as_bytes()), is_entry) else { return };
+            match entry.pin {
+                Some(number) => pins.replace(number, pin),
+                None => entry.pin = pins.insert(pin),
+            }
+        });
+    }
+
+    /// Adds a ready symbol, with the pin that its handles share, if there is one. The caller holds the dylib's lock.
+    pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol, pin: Option<&Arc<SharedPin>>) {
+        let hash = hash(name.as_bytes());
+        self.0.write(|table| {
+            debug_assert!(ReadyEntries(table).find(name.as_bytes(), NameHash::of(&name)).is_none());
+            let entry = IndexEntry::new(name, symbol, pin.and_then(|pin| table.pins.insert(pin)));
+            table.entries.insert_unique(hash, entry, IndexEntry::hash);
         });
     }
 
     /// Adds a name that the dylib does not define. The caller holds the dylib's lock.
     pub(crate) fn insert_absent(&self, name: &str) {
-        let entry = IndexEntry::new(Name::new(name), ReadySymbol::absent());
-        self.0.write(|entries| _ = entries.insert_unique(hash(name.as_bytes()), entry, IndexEntry::hash));
+        let entry = IndexEntry::new(Name::new(name), ReadySymbol::absent(), None);
+        self.0.write(|table| _ = table.entries.insert_unique(hash(name.as_bytes()), entry, IndexEntry::hash));
     }
 
     /// Removes all absent names. The caller holds the dylib's lock.
     pub(crate) fn clear_absent(&self) {
-        self.0.write(|entries| entries.retain(|entry| !entry.symbol().is_absent()));
+        self.0.write(|table| table.entries.retain(|entry| !entry.symbol().is_absent()));
     }
 
     /// Removes symbols in batches, so that readers never wait for long. An entry of another symbol with the same name stays. The
@@ -77,10 +119,11 @@ impl ReadyIndex {
     pub(crate) fn remove<'a>(&self, symbols: impl Iterator<Item = (&'a Name, SymbolId)>) {
         let mut symbols = symbols.peekable();
         while symbols.peek().is_some() {
-            self.0.write(|entries| {
+            self.0.write(|table| {
                 for (name, id) in symbols.by_ref().take(REMOVE_BATCH) {
-                    remove(entries, name, id);
+                    remove(table, name, id);
                 }
+                let entries = &mut table.entries;
                 // Releases memory after a peak.
                 if let Some(smaller) = shrunk_capacity(entries.len(), entries.capacity()) {
                     entries.shrink_to(smaller, IndexEntry::hash);
@@ -92,20 +135,26 @@ impl ReadyIndex {
 
 /// The entries of an index during one read.
 #[derive(Clone, Copy)]
-pub(crate) struct ReadyEntries<'a>(&'a HashTable<IndexEntry>);
+pub(crate) struct ReadyEntries<'a>(&'a IndexTable);
 
 impl<'a> ReadyEntries<'a> {
     /// The entry of a name, whose hash is `hash`.
     #[inline(always)] // a lookup of one name does little else
     pub(crate) fn find(self, name: &[u8], hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
-        self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
+        self.find_entry(name, hash).map(|entry| (entry.name(), entry.symbol()))
+    }
+
+    #[inline(always)]
+    fn find_entry(self, name: &[u8], hash: NameHash) -> Option<&'a IndexEntry> {
+        self.0.entries.find(hash.spread(), |entry| entry.is_named(name))
     }
 }
 
-fn remove(entries: &mut HashTable<IndexEntry>, name: &str, id: SymbolId) {
+fn remove(IndexTable { entries, pins }: &mut IndexTable, name: &str, id: SymbolId) {
     let is_entry = |entry: &IndexEntry| entry.symbol().id == id && entry.is_named(name.as_bytes());
     if let Ok(found) = entries.find_entry(hash(name.as_bytes()), is_entry) {
-        found.remove();
+        let (entry, _) = found.remove();
+        entry.pin.into_iter().for_each(|pin| pins.remove(pin));
     }
 }
 
@@ -115,8 +164,6 @@ const REMOVE_BATCH: usize = 128;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::ExecutorAddr;
-    use crate::session::types::symbol::SymbolFlags;
     use slotmap::KeyData;
 
     #[test]
@@ -126,7 +173,7 @@ mod tests {
         let symbol =
             ReadySymbol { address: ExecutorAddr::new(8), flags: SymbolFlags::EXPORTED, id: SymbolId::default() };
         assert_eq!(find(), None);
-        index.insert(name.clone(), symbol);
+        index.insert(name.clone(), symbol, None);
         assert_eq!(find(), Some(8));
         // Another definition of the name, which the index does not have.
         index.remove([(&name, KeyData::from_ffi(1).into())].into_iter());

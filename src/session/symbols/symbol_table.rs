@@ -26,6 +26,7 @@ use crate::session::symbols::ready_index::{IndexState, ReadyIndex};
 use crate::session::types::ids::TrackerId;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::name_sources::{NameSourceId, NameSources};
+use crate::session::types::shared_pins::SharedPin;
 use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 
 use crate::sync::{Arc, Weak};
@@ -473,20 +474,37 @@ impl<E: TableTypes> SymbolTable<E> {
         self.negative_cache.watch = None;
     }
 
+    /// Whether a lookup has found a symbol before, since it is ready.
+    pub(crate) fn was_looked_up(&self, symbol: &Symbol) -> bool {
+        symbol.index_state != IndexState::NotLookedUp
+    }
+
     /// Records that a lookup found a ready symbol. At the second one, the index gets the symbol.
     pub(crate) fn note_ready_lookup(&mut self, id: SymbolId) {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state == SymbolState::Ready);
         match symbol.index_state {
             IndexState::NotLookedUp => symbol.index_state = IndexState::LookedUpOnce,
-            IndexState::LookedUpOnce => {
-                symbol.index_state = IndexState::Indexed;
-                let symbol = &self.symbols[id];
-                let found = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
-                self.ready.insert(self.name(symbol).to_name(), found);
-            }
+            IndexState::LookedUpOnce => self.add_to_index(id, None),
             IndexState::Indexed => {}
         }
+    }
+
+    /// Records that handles of a ready symbol share a pin: the index gets both.
+    pub(crate) fn note_pinned_lookup(&mut self, id: SymbolId, pin: &Arc<SharedPin>) {
+        let Some(symbol) = self.symbols.get(id) else { return };
+        match symbol.index_state {
+            IndexState::Indexed => self.ready.set_pin(self.name(symbol).as_str(), id, pin),
+            _ => self.add_to_index(id, Some(pin)),
+        }
+    }
+
+    fn add_to_index(&mut self, id: SymbolId, pin: Option<&Arc<SharedPin>>) {
+        let Some(symbol) = self.symbols.get_mut(id) else { return };
+        symbol.index_state = IndexState::Indexed;
+        let symbol = &self.symbols[id];
+        let found = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
+        self.ready.insert(self.name(symbol).to_name(), found, pin);
     }
 }
 

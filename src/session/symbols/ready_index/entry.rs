@@ -9,6 +9,7 @@
 use slotmap::Key;
 
 use crate::base::{ExecutorAddr, Name};
+use crate::session::symbols::ready_index::index_pins::PinNumber;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
 
@@ -38,18 +39,20 @@ pub(super) struct IndexEntry {
     name: Name,
     address: ExecutorAddr,
     id: SymbolId,
+    /// The number of the pin that owned handles share, if there is one.
+    pub(super) pin: Option<PinNumber>,
     flags: SymbolFlags,
     /// The last bytes of the name. A shorter name is padded with zeroes.
     tail: [u8; TAIL],
 }
 
 impl IndexEntry {
-    pub(super) fn new(name: Name, symbol: ReadySymbol) -> IndexEntry {
+    pub(super) fn new(name: Name, symbol: ReadySymbol, pin: Option<PinNumber>) -> IndexEntry {
         let ReadySymbol { address, flags, id } = symbol;
         let (_, end) = split(name.as_bytes());
         let mut tail = [0; TAIL];
         tail[..end.len()].copy_from_slice(end);
-        IndexEntry { name, address, id, flags, tail }
+        IndexEntry { name, address, id, pin, flags, tail }
     }
 
     pub(super) fn name(&self) -> &Name {
@@ -89,7 +92,7 @@ fn split(name: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The bytes that are left in the cache line.
-const TAIL: usize = 23;
+const TAIL: usize = 19;
 
 #[cfg(test)]
 mod tests {
@@ -98,7 +101,7 @@ mod tests {
     fn entry(name: &str) -> IndexEntry {
         let symbol =
             ReadySymbol { address: ExecutorAddr::new(1), flags: SymbolFlags::EXPORTED, id: SymbolId::default() };
-        IndexEntry::new(Name::new(name), symbol)
+        IndexEntry::new(Name::new(name), symbol, None)
     }
 
     #[test]

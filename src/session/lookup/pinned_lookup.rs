@@ -1,0 +1,65 @@
+//! Lookups of one ready symbol for an owned handle: its address, and a pin of its tracker.
+//!
+//! | lookup of a symbol | its pin |
+//! |---|---|
+//! | the first | its own, under the dylib's lock |
+//! | the second | the [shared pin](crate::session::types::shared_pins) of the tracker, which the index of ready symbols gets |
+//! | a later one | the same, from the index, without the dylib's lock |
+//!
+//! Code that is linked, looked up once and removed has no shared pin. Model: `loom_tests/loom_lookup_remove.rs`.
+
+use crate::base::{CodeHold, ExecutorAddr};
+use crate::session::core::jit_dylib::JitDylib;
+use crate::session::core::resource_tracker::Pin;
+use crate::session::types::name_hash::NameHash;
+use crate::session::types::request::Visibility;
+use crate::session::types::symbol::{SymbolFlags, SymbolState};
+use crate::sync::Arc;
+
+/// The address of a symbol, and what keeps its code in memory. `None` instead of that for an absolute symbol: no removal frees it.
+pub(crate) type HeldSymbol = (ExecutorAddr, Option<Arc<dyn CodeHold>>);
+
+impl JitDylib {
+    /// A ready symbol of this dylib alone, pinned. `None` if the symbol is not ready, or not of this dylib.
+    #[inline]
+    pub(crate) fn find_pinned(&self, name: &str) -> Option<HeldSymbol> {
+        let hash = NameHash::of(name);
+        match self.inner().ready.find_pinned(name, hash) {
+            Some((address, pin)) => Some((address, pin.map(|pin| -> Arc<dyn CodeHold> { pin }))),
+            None => self.find_pinned_in_table(name, hash),
+        }
+    }
+
+    fn find_pinned_in_table(&self, name: &str, hash: NameHash) -> Option<HeldSymbol> {
+        let mut state = self.inner().state.lock();
+        let (id, symbol) = state.find_visible_hashed(name.as_bytes(), hash, Visibility::All)?;
+        if !state.is_open() || symbol.state != SymbolState::Ready {
+            return None;
+        }
+        let address = symbol.address();
+        if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
+            state.table.note_ready_lookup(id);
+            return Some((address, None));
+        }
+        let owner = state.table.owner(symbol)?.clone();
+        // S2: the owner is live under this lock.
+        if state.table.was_looked_up(symbol) {
+            let tracker = owner.id;
+            let pin = || Some(Box::new(Pin::new(owner)?) as Box<dyn CodeHold>);
+            let shared = state.shared_pins.get_or_insert(tracker, pin)?;
+            state.table.note_pinned_lookup(id, &shared);
+            return Some((address, Some(shared)));
+        }
+        state.table.note_ready_lookup(id);
+        let pin = Pin::new(owner)?;
+        drop(state);
+        Some((address, Some(Arc::new(pin))))
+    }
+
+    /// For models: keeps the code of a ready symbol in memory, as an owned handle does.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn hold_for_models(&self, name: &str) -> Option<impl Sized + use<>> {
+        self.find_pinned(name)
+    }
+}
