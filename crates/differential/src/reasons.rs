@@ -12,7 +12,7 @@ const REASONS: [(&str, &str); 14] = [
     ),
     (
         "R_X86_64_PC32 out of range",
-        "a distance to an object below 2 GiB from another one, or the reverse, in data or to a symbol that is usually near",
+        "a distance in data to a weak name without a definition (null), or between an object below 2 GiB and another one",
     ),
     (
         "R_X86_64_32",
