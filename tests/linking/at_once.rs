@@ -228,15 +228,20 @@ fn link_object_waits_for_definitions_in_progress_and_returns_their_failure() {
         jit.layer().add_plugin(Arc::new(FixedUpSignal(sender)));
         let (jit, user) = (&jit, user.clone());
         let tracker = jit.main_dylib().create_tracker().unwrap();
+        let (name, linker) = mpsc::channel();
         thread::scope(|threads| {
-            let link = threads.spawn(|| jit.link_object(&tracker, "user.o", user));
+            let link = threads.spawn(|| {
+                name.send(thread_id()).unwrap();
+                jit.link_object(&tracker, "user.o", user)
+            });
             let responsibility =
                 resolved.unwrap_or_else(|| responsibilities.recv_timeout(Duration::from_secs(60)).unwrap());
             if is_resolved {
                 // Before, the failure could come ahead of the search for `slow`.
                 fixed_up.recv_timeout(Duration::from_secs(60)).unwrap();
             }
-            thread::sleep(Duration::from_millis(20));
+            // Before, nobody would receive a failure, so it would be reported.
+            wait_until_asleep(linker.recv().unwrap());
             assert!(!link.is_finished(), "{is_resolved} {fails}");
             match fails {
                 true => responsibility.fail(Error::other("no disk")),

@@ -162,6 +162,25 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Names the calling thread for [`wait_until_asleep`].
+pub fn thread_id() -> i32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Waits until a thread of this process waits for another one: it sleeps at two looks, and has not run between them.
+pub fn wait_until_asleep(thread: i32) {
+    let mut last = None;
+    wait_until(|| {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        let is_asleep = line("State:").starts_with('S');
+        let now = Some((is_asleep, line("voluntary_ctxt_switches:")));
+        let is_same = std::mem::replace(&mut last, now.clone()) == now;
+        is_asleep && is_same
+    });
+}
+
 // ---- the process ------------------------------------------------------------
 
 /// One line of `/proc/self/maps`.
