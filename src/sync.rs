@@ -17,10 +17,18 @@
 //! Builds with debug assertions check the lock order: every [`Mutex`] has a [`Rank`], and each lock operation compares it
 //! with the ranks that the thread holds.
 //!
-//! The asymmetric barrier is in `sync/barriers.rs`. This file does not decide which lock guards what: the `mod.rs` of each room
+//! The asymmetric barrier is in `sync/barriers.rs`, the mutex for which no thread waits long in `sync/fair_mutex.rs`. This file does not decide which lock guards what: the `mod.rs` of each room
 //! does.
 
 mod barriers;
+#[cfg(not(loom))]
+mod fair_mutex;
+
+#[cfg(not(loom))]
+pub(crate) use fair_mutex::FairMutex;
+/// Loom runs every order of threads.
+#[cfg(loom)]
+pub(crate) use imp::Mutex as FairMutex;
 
 pub(crate) use barriers::{are_statics_destroyed, heavy_barrier, light_barrier, prepare_barriers};
 pub(crate) use std::sync::atomic::{
@@ -312,6 +320,10 @@ mod imp {
         /// Returns the value without locking, since `&mut self` excludes other threads.
         pub(crate) fn get_mut(&mut self) -> &mut T {
             self.inner.get_mut()
+        }
+
+        pub(super) fn is_locked(&self) -> bool {
+            self.inner.is_locked()
         }
 
         /// Locks if no other thread holds the mutex.

@@ -27,7 +27,7 @@ use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::Visibility;
 use crate::session::types::shared_pins::SharedPins;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Rank, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicU64, FairMutex, Mutex, Rank, Weak};
 
 /// A handle to one dylib (ORC: `JITDylib`). Cheap to clone.
 ///
@@ -63,7 +63,7 @@ pub(crate) struct DylibInner {
     pub(crate) session: Arc<SessionInner>,
     pub(crate) id: DylibId,
     pub(crate) name: Arc<str>,
-    pub(crate) state: Mutex<DylibState>,
+    pub(crate) state: FairMutex<DylibState>,
     /// The symbols that are looked up often, for lookups that do not take this dylib's lock.
     pub(crate) ready: Arc<ReadyIndex>,
     /// Where the names are that searches through a long link order have found.
@@ -284,7 +284,7 @@ impl DylibInner {
             has_versions: AtomicBool::new(false),
             order: OrderCache::new(),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
-            state: Mutex::ranked(
+            state: FairMutex::ranked(
                 Rank::Dylib,
                 DylibState {
                     open: true,
@@ -384,7 +384,7 @@ impl DylibState {
         true
     }
 
-    fn new_core(&mut self, dylib: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
+    pub(crate) fn new_core(&mut self, dylib: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
         if !self.open {
             return Err(dylib.defunct());
         }
