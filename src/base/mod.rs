@@ -8,7 +8,7 @@
 //! | group | types |
 //! |---|---|
 //! | values | [`ExecutorAddr`], [`Name`], [`SegmentKind`], [`TlsIndex`], [`MemoryEvent`], the linker-defined names |
-//! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys) |
+//! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys), `SegmentedTable` (a hash table that grows in steps) |
 //! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
 //! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
 //! | the rest | `PrefetchHints`, the handling of panics of the embedder's code, the count of steps for tests |
@@ -30,6 +30,7 @@ mod recycled_vec;
 mod reentrant_lock;
 mod secondary_map;
 mod segment_kind;
+mod segmented_table;
 mod sharded_arc;
 mod step_count;
 mod tls_index;
@@ -53,6 +54,7 @@ pub(crate) use recycled_vec::{FreeList, Recycle, RecycledVec, impl_recycle};
 pub(crate) use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub(crate) use secondary_map::SecondaryMap;
 pub use segment_kind::SegmentKind;
+pub(crate) use segmented_table::SegmentedTable;
 pub(crate) use sharded_arc::{ArcShard, ShardedArc};
 pub(crate) use step_count::count_step;
 #[cfg(all(test, not(loom)))]

@@ -11,7 +11,9 @@ use crate::session::core::materialization::MaterializationUnit;
 use crate::session::core::observer::Event;
 use crate::session::core::resource_tracker::{ResourceTracker, TrackerCore};
 use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::materialize::staged::{Staged, stage};
 use crate::session::symbols::symbol_table::insert::{Definition, NewSymbol};
+use crate::session::symbols::symbol_table::staged::is_staged;
 use crate::session::symbols::symbol_table::{Probe, Symbol, UnitId};
 use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::Arc;
@@ -106,6 +108,14 @@ fn try_define(
     unit_name: &Arc<str>,
     ignored: SymbolFlags,
 ) -> Result<()> {
+    let unit = if is_staged(unit.symbols().len()) {
+        match define_in_pieces(core, unit, unit_name, ignored)? {
+            Some(unit) => unit,
+            None => return Ok(()),
+        }
+    } else {
+        unit
+    };
     let mut replaced = ReplacedUnits::default();
     {
         // S5: the unit is the embedder's, so it is called before the lock is taken.
@@ -133,6 +143,31 @@ fn try_define(
     }
     drop(replaced);
     Ok(())
+}
+
+/// As [`try_define`], for many symbols. Returns the unit if it must be defined in one step.
+#[cold]
+fn define_in_pieces(
+    core: &Arc<TrackerCore>,
+    unit: Box<dyn MaterializationUnit>,
+    unit_name: &Arc<str>,
+    ignored: SymbolFlags,
+) -> Result<Option<Box<dyn MaterializationUnit>>> {
+    let definitions = unit.symbols().iter().enumerate().map(|(index, (name, flags))| {
+        let (flags, size) = (flags.without(ignored), unit.size_bytes(index));
+        Definition { name, flags, size }
+    });
+    // S5: the unit is the embedder's, so it is called before the lock is taken.
+    let definitions: Vec<_> = definitions.collect();
+    let Some(stage) = stage(core, unit_name, definitions.into_iter(), Staged::Lazy)? else { return Ok(Some(unit)) };
+    let mut unit = Some(unit);
+    stage.end(|state, ids, id| {
+        if let (Some(id), Some(unit)) = (id, unit.take()) {
+            state.table.set_unit_symbols(id, ids);
+            state.table.set_unit(id, unit);
+        }
+    })?;
+    Ok(unit)
 }
 
 /// Adds symbols in state Materializing, and makes the responsibility for them. Weak symbols whose names are taken are
@@ -164,6 +199,15 @@ fn try_begin(
         let (flags, size) = (*flags, *size);
         Definition { name, flags, size }
     });
+    if is_staged(symbols.len())
+        && let Some(stage) = stage(core, unit_name, definitions.clone(), Staged::Materializing)?
+    {
+        let mut staged = RecycledVec::default();
+        if stage.end(|_, ids, _| staged = ids)? {
+            symbols.iter_mut().zip(&staged).for_each(|(symbol, id)| symbol.id = *id);
+            return Ok(());
+        }
+    }
     let mut state = core.dylib().state.lock();
     state.check_live(core)?;
     let unprobed = definitions.clone().map(|new| (new, Probe::unfound(new.name)));
@@ -321,6 +365,18 @@ fn try_define_absolute(
     unit_name: &Arc<str>,
 ) -> Result<()> {
     let declared: Vec<_> = symbols.iter().map(|(name, _, flags)| (name.clone(), *flags)).collect();
+    if is_staged(symbols.len()) {
+        let addresses: Vec<_> = symbols.iter().map(|(_, address, _)| *address).collect();
+        let absolute = declared.iter().map(Definition::of).map(|Definition { name, flags, size }| {
+            let flags = flags | SymbolFlags::ABSOLUTE;
+            Definition { name, flags, size }
+        });
+        if let Some(stage) = stage(core, unit_name, absolute, Staged::Ready(&addresses))?
+            && stage.end(|_, _, _| {})?
+        {
+            return Ok(());
+        }
+    }
     let mut replaced = ReplacedUnits::default();
     {
         let mut state = core.dylib().state.lock();

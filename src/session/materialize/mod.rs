@@ -9,3 +9,4 @@ pub(in crate::session) mod define;
 pub(in crate::session) mod emission;
 pub(in crate::session) mod materialization_wait;
 pub(in crate::session) mod responsibility;
+mod staged;

@@ -360,15 +360,17 @@ impl MaterializationResponsibility {
 
     /// Fails those of `own` that are not ready. Then delivers `completions` and what failed with the symbols.
     pub(crate) fn fail_symbols(&self, own: &[ClaimedSymbol], error: &Error, completions: Completions) {
-        let symbols: Vec<RemovedSymbol> = {
+        let mut symbols: Vec<RemovedSymbol> = Vec::new();
+        for piece in own.chunks(FAILED_PIECE) {
             let mut state = self.core.dylib().state.lock();
             // A ready symbol may be in use, so it stays.
             let is_ready = |id| state.table.symbol(id).is_some_and(|symbol| symbol.state == SymbolState::Ready);
-            let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
-            let removed: Vec<_> = failed.into_iter().filter_map(|id| state.table.remove(id)).collect();
-            state.table.record_failures(removed.iter(), error, self.session().failures.count());
-            removed
-        };
+            let failed: SmallVec<[_; 16]> = piece.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
+            let first = symbols.len();
+            symbols.extend(failed.into_iter().filter_map(|id| state.table.remove(id)));
+            state.table.record_failures(symbols[first..].iter(), error, self.session().failures.count());
+            state.unlock_fair();
+        }
         if !own.is_empty() {
             self.observers().deliver_refused(self.core.dylib(), &self.unit_name, error);
         }
@@ -384,6 +386,9 @@ impl MaterializationResponsibility {
         }
     }
 }
+
+/// How many symbols fail under one lock. Other threads may see some of a failed unit's symbols before it has failed as a whole.
+const FAILED_PIECE: usize = 128;
 
 impl Drop for MaterializationResponsibility {
     fn drop(&mut self) {

@@ -14,11 +14,10 @@
 //! what they share, by slot number. Data that few symbols have is in [`Extra`]. A user that keeps a symbol longer than it
 //! holds the lock keeps its [`SymbolId`]: a search by id finds nothing after the symbol is removed.
 
-use hashbrown::HashTable;
 use slotmap::{Key, KeyData};
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, SlotNumber, impl_recycle};
+use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, SegmentedTable, SlotNumber, impl_recycle};
 use crate::session::symbols::failed_symbols::{FailedSymbol, FailedSymbols};
 use crate::session::symbols::name_watch::NameWatch;
 use crate::session::symbols::ready_index::entry::ReadySymbol;
@@ -39,6 +38,7 @@ mod negative_cache;
 pub(in crate::session) mod owned;
 mod pieces;
 pub(in crate::session) mod remove;
+pub(in crate::session) mod staged;
 pub(in crate::session) mod unfinished;
 mod units;
 
@@ -91,7 +91,7 @@ pub(crate) struct SymbolTable<E: TableTypes> {
     /// Copies of entries for readers that do not hold the lock.
     ready: Arc<ReadyIndex>,
     /// Slots by name. The entries have the names.
-    names: HashTable<SlotNumber<SymbolId>>,
+    names: SegmentedTable<SlotNumber<SymbolId>>,
     symbols: PagedArena<SymbolId, Symbol>,
     sources: NameSources,
     extras: PagedArena<ExtraId, Extra<E>>,
@@ -225,7 +225,7 @@ impl<E: TableTypes> SymbolTable<E> {
     pub(crate) fn new(ready: Arc<ReadyIndex>) -> SymbolTable<E> {
         SymbolTable {
             ready,
-            names: HashTable::new(),
+            names: SegmentedTable::default(),
             symbols: PagedArena::new(),
             sources: NameSources::new(),
             extras: PagedArena::new(),

@@ -1,6 +1,5 @@
 //! Insertion into a [`SymbolTable`]: one symbol, or all symbols of a unit at once.
 
-use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
 use super::unfinished::skips;
@@ -51,6 +50,9 @@ impl<E: TableTypes> SymbolTable<E> {
         let NewSymbol { definition, owner, unit, state, address, unit_name } = new;
         debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
+        if !self.unfinished.is_empty() {
+            self.overtake(definition.name, probe.hash, None);
+        }
         self.negative_cache.remove(&self.ready, definition.name, probe.hash);
         self.failed.forget(definition.name, probe.hash);
         let name_source = self.sources.add_user(definition.name.borrowed().text, unit_name);
@@ -78,7 +80,12 @@ impl<E: TableTypes> SymbolTable<E> {
     ) -> Option<UnitId> {
         let id = self.units.insert(UnitRecord::new(RecycledVec::default(), Some(definitions.len())));
         let start = InitialState { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
-        let Some(symbols) = self.insert_all(owner, unit_name, definitions, start) else {
+        self.reserve_names(definitions.len());
+        let symbols = match self.names.has_many() {
+            true => self.insert_all::<false, true>(owner, unit_name, definitions, |_| start),
+            false => self.insert_all::<false, false>(owner, unit_name, definitions, |_| start),
+        };
+        let Some(symbols) = symbols else {
             self.units.remove(id);
             return None;
         };
@@ -95,7 +102,11 @@ impl<E: TableTypes> SymbolTable<E> {
     ) -> Option<RecycledVec<SymbolId>> {
         let (count, start) = (definitions.len(), InitialState { state: SymbolState::Materializing, value: [0; 2] });
         self.symbols.prefetch_free_slots(count);
-        let symbols = self.insert_all(owner, unit_name, definitions, start)?;
+        self.reserve_names(count);
+        let symbols = match self.names.has_many() {
+            true => self.insert_all::<false, true>(owner, unit_name, definitions, |_| start)?,
+            false => self.insert_all::<false, false>(owner, unit_name, definitions, |_| start)?,
+        };
         if symbols.len() < count {
             self.remove_inserted(&symbols);
             return None;
@@ -103,36 +114,41 @@ impl<E: TableTypes> SymbolTable<E> {
         Some(symbols)
     }
 
-    /// Inserts symbols if none of their names is taken, and nothing otherwise. A name that occurs twice is one symbol.
+    /// Inserts symbols if none of their names is taken, and nothing otherwise. A name that occurs twice is one symbol. `start` is the
+    /// state of each definition. If `HIDDEN`, the symbols are hidden, and those that were inserted before a taken name stay. `MANY` says
+    /// whether the table of names, in which space is reserved, has many segments.
     #[inline(always)]
-    fn insert_all<'a>(
+    pub(super) fn insert_all<'a, const HIDDEN: bool, const MANY: bool>(
         &mut self,
         owner: TrackerId,
         unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
-        start: InitialState,
+        start: impl Fn(usize) -> InitialState,
     ) -> Option<RecycledVec<SymbolId>> {
-        self.reserve_names(definitions.len());
+        let has_unfinished = !self.unfinished.is_empty();
         let SymbolTable {
             ready, names, symbols, sources, extras, trackers, negative_cache, failed, unfinished, ..
         } = self;
         let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), trackers[owner].core.owned());
         let (owner, mut first) = (SlotNumber::of(owner), owned.first());
-        let mut batch = NameSourceBatch::default();
-        for (definition, Probe { hash, .. }) in definitions {
+        let (mut batch, mut names) = (NameSourceBatch::default(), names.segments::<MANY>());
+        for (position, (definition, Probe { hash, .. })) in definitions.enumerate() {
             let is_named = |slot: &SlotNumber<SymbolId>| {
                 symbols[*slot].hash == hash
                     && text(sources, &symbols[*slot]) == definition.name.borrowed().as_bytes()
-                    && !skips(unfinished, ready, sources, (*slot, symbols))
+                    && (HIDDEN && symbols[*slot].owner == owner || !skips(unfinished, ready, sources, (*slot, symbols)))
             };
-            let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
-            let free = match entry {
-                Entry::Vacant(free) => free,
-                Entry::Occupied(taken) if inserted.iter().any(|id| SlotNumber::of(*id) == *taken.get()) => continue,
-                Entry::Occupied(_) => {
+            let free = match names.find_or_vacant(hash.spread(), is_named, |slot| symbols[*slot].hash.spread()) {
+                Err(free) => free,
+                Ok(taken) if HIDDEN && symbols[*taken].owner == owner => continue,
+                Ok(taken) if inserted.iter().any(|id| SlotNumber::of(*id) == *taken) => continue,
+                Ok(_) => {
                     batch.flush(sources);
+                    names.count_inserted(inserted.len());
                     owned.add_all(first, inserted.len());
-                    self.remove_inserted(&inserted);
+                    if !HIDDEN {
+                        self.remove_inserted(&inserted);
+                    }
                     return None;
                 }
             };
@@ -140,7 +156,8 @@ impl<E: TableTypes> SymbolTable<E> {
             failed.forget(definition.name, hash);
             let name_source = batch.add_user(sources, definition.name.borrowed().text, unit_name);
             let mut symbol = new_symbol(name_source, extras, definition, hash, owner);
-            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, first);
+            let InitialState { state, value } = start(position);
+            (symbol.state, symbol.value, symbol.next) = (state, value, first);
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
@@ -149,7 +166,11 @@ impl<E: TableTypes> SymbolTable<E> {
             inserted.push(symbol);
         }
         batch.flush(sources);
+        names.count_inserted(inserted.len());
         owned.add_all(first, inserted.len());
+        if has_unfinished {
+            self.overtake_all(&inserted, HIDDEN);
+        }
         Some(inserted)
     }
 
@@ -162,10 +183,10 @@ impl<E: TableTypes> SymbolTable<E> {
 
 /// The state of a new symbol.
 #[derive(Clone, Copy)]
-struct InitialState {
-    state: SymbolState,
+pub(super) struct InitialState {
+    pub(super) state: SymbolState,
     /// See [`Symbol`].
-    value: [u32; 2],
+    pub(super) value: [u32; 2],
 }
 
 /// A new entry that is in no list yet.

@@ -3,7 +3,7 @@
 
 use super::insert::link;
 use super::remove::RemovedItems;
-use super::unfinished::{Entry, SYMBOL_PIECE};
+use super::unfinished::{Entry, SYMBOL_PIECE, Step};
 use super::{Owner, SymbolTable, TableTypes, TrackerRecord};
 use crate::base::SlotNumber;
 use crate::session::types::ids::TrackerId;
@@ -14,20 +14,20 @@ impl<E: TableTypes> SymbolTable<E> {
     /// The caller then calls [`move_piece`](Self::move_piece) until it returns true.
     pub(crate) fn begin_transfer(&mut self, source: TrackerId, destination: TrackerId) {
         self.lost_groups.transfer(source, destination);
-        let moving_here = self.unfinished.0.iter_mut().filter(|entry| entry.owner == source);
+        let moving_here = self.unfinished.entries.iter_mut().filter(|entry| entry.owner == source);
         // Seeded bug: the symbols that are on their way to the source stay behind, and have no owner.
         if !seeded_bug!("transfer_leaves_an_earlier_one_behind") {
             moving_here.for_each(|entry| entry.owner = destination);
         }
-        self.unfinished.0.push(Entry { tracker: source, owner: destination, is_removal: false });
+        self.unfinished.entries.push(Entry { tracker: source, owner: destination, step: Step::Transfer });
     }
 
     /// Moves up to [`SYMBOL_PIECE`] symbols of `source` to the list of their owner. With the last one, `record` gets the record of
     /// `source`. Returns whether nothing is left to move; then the symbols were moved, or removed with their owner.
     pub(crate) fn move_piece(&mut self, source: TrackerId, record: &mut Option<TrackerRecord<E>>) -> bool {
-        let is_transfer = |entry: &Entry| entry.tracker == source && !entry.is_removal;
-        let Some(position) = self.unfinished.0.iter().position(is_transfer) else { return true };
-        let owner = SlotNumber::of(self.unfinished.0[position].owner);
+        let is_transfer = |entry: &Entry| entry.tracker == source && entry.step == Step::Transfer;
+        let Some(position) = self.unfinished.entries.iter().position(is_transfer) else { return true };
+        let owner = SlotNumber::of(self.unfinished.entries[position].owner);
         let (Some(from), Some(to)) = (self.trackers.get(source), self.trackers.at(owner)) else { return true };
         let (from, to) = (from.core.owned(), to.core.owned());
         for _ in 0..SYMBOL_PIECE {
@@ -42,7 +42,7 @@ impl<E: TableTypes> SymbolTable<E> {
         }
         let is_last = from.first().is_none();
         if is_last {
-            self.unfinished.0.swap_remove(position);
+            self.unfinished.entries.swap_remove(position);
             *record = self.trackers.remove(source);
         }
         is_last
@@ -52,29 +52,30 @@ impl<E: TableTypes> SymbolTable<E> {
     /// nothing is left.
     #[cold]
     pub(super) fn hide_owned(&mut self, owner: TrackerId) {
-        for entry in self.unfinished.0.iter_mut().filter(|entry| entry.owner == owner) {
+        for entry in self.unfinished.entries.iter_mut().filter(|entry| entry.owner == owner) {
             // Seeded bug: symbols that a transfer is about to move stay in the table when their new owner is removed.
             if !seeded_bug!("removal_skips_symbols_of_a_transfer") {
-                entry.is_removal = true;
+                entry.step = Step::Removal;
             }
         }
-        self.unfinished.0.push(Entry { tracker: owner, owner, is_removal: true });
+        self.unfinished.entries.push(Entry { tracker: owner, owner, step: Step::Removal });
     }
 
     /// Removes up to [`SYMBOL_PIECE`] hidden symbols of a tracker, and says with the last of them that nothing is left. `None` if
     /// nothing was left before.
     #[cold]
     pub(crate) fn remove_piece(&mut self, owner: TrackerId) -> Option<RemovedItems<E>> {
-        let position = self.unfinished.0.iter().position(|entry| entry.owner == owner && entry.is_removal)?;
-        let tracker = self.unfinished.0[position].tracker;
+        let position =
+            self.unfinished.entries.iter().position(|entry| entry.owner == owner && entry.step == Step::Removal)?;
+        let tracker = self.unfinished.entries[position].tracker;
         let core = self.trackers.get(tracker)?.core.clone();
         let mut items = self.remove_from_list(core.owned(), SYMBOL_PIECE);
         if core.owned().first().is_none() {
-            self.unfinished.0.swap_remove(position);
+            self.unfinished.entries.swap_remove(position);
             // The record of a removed tracker stays until the tracker is reclaimed.
             items.record = if tracker == owner { None } else { self.trackers.remove(tracker) };
         }
-        items.is_last = !self.unfinished.0.iter().any(|entry| entry.owner == owner);
+        items.is_last = !self.unfinished.entries.iter().any(|entry| entry.owner == owner);
         Some(items)
     }
 }

@@ -3,7 +3,7 @@
 use super::owned::OwnedSymbols;
 use super::unfinished::SYMBOL_PIECE;
 use super::{Extra, Owner, RemovedSymbol, Symbol, SymbolTable, TableTypes, TrackerRecord, UnitRecord, name};
-use crate::base::{Name, SlotNumber, shrunk_capacity};
+use crate::base::{Name, SlotNumber};
 use crate::session::symbols::ready_index::IndexState;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::name_sources::NameSourceId;
@@ -138,16 +138,24 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// Removes entries from the hash table of names. They stay in `symbols`.
     fn remove_names(&mut self, entries: &[Option<NamedSlot>]) {
-        for NamedSlot { slot, hash } in entries.iter().flatten() {
-            if let Ok(found) = self.names.find_entry(hash.spread(), |other| other == slot) {
-                found.remove();
+        if self.names.has_many() {
+            self.remove_from_segments(entries);
+        } else {
+            let mut names = self.names.segments::<false>();
+            for NamedSlot { slot, hash } in entries.iter().flatten() {
+                names.remove(hash.spread(), |other| other == slot);
             }
         }
-        // Releases memory after a peak.
-        if let Some(smaller) = shrunk_capacity(self.names.len(), self.names.capacity()) {
-            let rehash = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-            self.names.shrink_to(smaller, rehash);
+        self.names.shrink(|slot| self.symbols[*slot].hash.spread());
+    }
+
+    #[inline(never)]
+    fn remove_from_segments(&mut self, entries: &[Option<NamedSlot>]) {
+        let (mut names, mut removed) = (self.names.segments::<true>(), 0);
+        for NamedSlot { slot, hash } in entries.iter().flatten() {
+            removed += usize::from(names.remove(hash.spread(), |other| other == slot));
         }
+        names.count_removed(removed);
     }
 
     fn unlink(&mut self, slot: SlotNumber<SymbolId>) {

@@ -1,13 +1,13 @@
-//! [`Unfinished`]: the trackers whose lists of symbols are moved or removed in pieces.
+//! [`Unfinished`]: the trackers whose lists of symbols are filled, moved or removed in pieces.
 //!
-//! A transfer and a removal change each symbol of a tracker. With many symbols they do so in pieces ([`SYMBOL_PIECE`],
-//! `pieces.rs`), and other threads get the dylib's lock in between. An entry here makes the step look whole to them from its
-//! first piece on:
+//! A definition, a transfer and a removal change each symbol of a tracker. With many symbols they do so in pieces ([`SYMBOL_PIECE`],
+//! `pieces.rs`, `staged.rs`), and other threads get the dylib's lock in between. An entry here makes the step look whole to them:
 //!
-//! | entry | symbols of the tracker's list | the list ends with |
+//! | entry | symbols of the tracker's list | ends |
 //! |---|---|---|
-//! | transfer | are of the destination ([`SymbolTable::owner`]) | the removal of the tracker's record |
-//! | removal | are *hidden*: no search by name or id finds them, and their names may be defined again | the removal of the entry |
+//! | definition | are *hidden*: no search by name or id finds them, and their names may be defined by others | as a transfer to the tracker that defines them, or as a removal |
+//! | transfer | are of the destination ([`SymbolTable::owner`]) | with the tracker's record |
+//! | removal | are hidden | with the last symbol |
 //!
 //! There is no entry unless such a step is under way, so a search usually reads one word. A step has one entry, whatever the
 //! number of its symbols.
@@ -29,49 +29,90 @@ use crate::session::types::symbol::SymbolId;
 use crate::sync::{Arc, seeded_bug};
 
 #[derive(Default)]
-pub(super) struct Unfinished(pub(super) Vec<Entry>);
+pub(super) struct Unfinished {
+    pub(super) entries: Vec<Entry>,
+    /// Pairs of definitions with a common name. Of two, the one that ends first takes the name.
+    pub(super) rivals: Vec<[TrackerId; 2]>,
+}
 
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
-    /// The tracker whose list is moved or removed.
+    /// The tracker whose list is filled, moved or removed.
     pub(super) tracker: TrackerId,
-    /// The live tracker that owns the symbols, or the removed one that owned them.
+    /// The live tracker that owns the symbols or will own them, or the removed one that owned them.
     pub(super) owner: TrackerId,
-    pub(super) is_removal: bool,
+    pub(super) step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Definition {
+        /// Another definition has taken one of the names meanwhile.
+        is_overtaken: bool,
+    },
+    Transfer,
+    Removal,
+}
+
+impl Step {
+    fn hides(self) -> bool {
+        match self {
+            // Seeded bug: other threads see some of the symbols and not the others.
+            Step::Definition { .. } => !seeded_bug!("symbols_seen_before_their_definition_ends"),
+            Step::Transfer => false,
+            Step::Removal => true,
+        }
+    }
 }
 
 impl Unfinished {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Whether a removal has hidden a symbol.
+    /// Whether a definition or a removal hides a symbol.
     #[inline(always)]
     pub(super) fn hides(&self, symbol: &Symbol) -> bool {
-        !self.0.is_empty() && self.hides_owner(symbol.owner)
+        !self.entries.is_empty() && self.hides_owner(symbol.owner)
     }
 
     #[cold]
     fn hides_owner(&self, owner: SlotNumber<TrackerId>) -> bool {
-        self.0.iter().any(|entry| entry.is_removal && SlotNumber::of(entry.tracker) == owner)
+        self.entries.iter().any(|entry| entry.step.hides() && SlotNumber::of(entry.tracker) == owner)
     }
 
     /// The tracker that owns the symbols with this owner in their entries.
     #[inline(always)]
     pub(super) fn owner(&self, owner: SlotNumber<TrackerId>) -> SlotNumber<TrackerId> {
-        if self.0.is_empty() { owner } else { self.find_owner(owner) }
+        if self.entries.is_empty() { owner } else { self.find_owner(owner) }
     }
 
     #[cold]
     fn find_owner(&self, owner: SlotNumber<TrackerId>) -> SlotNumber<TrackerId> {
-        let found = self.0.iter().find(|entry| SlotNumber::of(entry.tracker) == owner);
+        let found = self.entries.iter().find(|entry| SlotNumber::of(entry.tracker) == owner);
         found.map_or(owner, |entry| SlotNumber::of(entry.owner))
+    }
+
+    pub(super) fn mark_overtaken(&mut self, tracker: TrackerId) {
+        self.entries.iter_mut().filter(|entry| entry.tracker == tracker).for_each(Entry::mark_overtaken);
     }
 
     /// The other trackers in whose lists symbols of `owner`, a live tracker, are.
     pub(super) fn sources(&self, owner: TrackerId) -> impl Iterator<Item = TrackerId> {
-        self.0.iter().filter(move |entry| entry.owner == owner && !entry.is_removal).map(|entry| entry.tracker)
+        self.entries
+            .iter()
+            .filter(move |entry| entry.owner == owner && entry.step == Step::Transfer)
+            .map(|entry| entry.tracker)
+    }
+}
+
+impl Entry {
+    /// Another definition has taken a name of this one.
+    pub(super) fn mark_overtaken(&mut self) {
+        if let Step::Definition { is_overtaken } = &mut self.step {
+            *is_overtaken = true;
+        }
     }
 }
 
@@ -117,13 +158,13 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// The number of symbols that are not hidden.
     pub(crate) fn symbol_count(&self) -> usize {
-        let hidden = self.unfinished.0.iter().filter(|entry| entry.is_removal);
+        let hidden = self.unfinished.entries.iter().filter(|entry| entry.step.hides());
         self.symbols.len() - hidden.map(|entry| self.list_len(entry.tracker)).sum::<usize>()
     }
 
     /// The number of symbols that a tracker owns. Zero if it is not live.
     pub(crate) fn symbol_count_of(&self, tracker: TrackerId) -> usize {
-        let is_unfinished = self.unfinished.0.iter().any(|entry| entry.tracker == tracker);
+        let is_unfinished = self.unfinished.entries.iter().any(|entry| entry.tracker == tracker);
         let own = if is_unfinished { 0 } else { self.list_len(tracker) };
         own + self.unfinished.sources(tracker).map(|source| self.list_len(source)).sum::<usize>()
     }

@@ -78,6 +78,11 @@ impl<E: TableTypes> SymbolTable<E> {
         self.names.reserve(count, rehash);
     }
 
+    /// Stores the symbols of a unit that was [staged](Self::begin_staged_unit).
+    pub(crate) fn set_unit_symbols(&mut self, id: UnitId, symbols: RecycledVec<SymbolId>) {
+        self.units[id].set_symbols(symbols);
+    }
+
     /// Stores the unit in its record.
     pub(crate) fn set_unit(&mut self, id: UnitId, unit: E::Unit) {
         self.units[id].unit = Some(unit);
