@@ -1,185 +1,211 @@
-//! Measures long operations of a session, by their shape and size: removals of trackers whose code refers to each other,
-//! transfers, and trackers and dylibs with many symbols.
-//!
-//! `cargo bench --bench shapes` prints, for each shape, the time for each element at three sizes, and the longest time that an
-//! operation of another thread took meanwhile: the lowest over three rounds, because the machine interrupts threads too. That
-//! thread creates a tracker that refers to another one and removes it, in a dylib of its own or in the dylib of the shape. A
-//! cost that grows with the size is a defect. Compare figures of the same run only. `-- WORD` runs the shapes whose names
-//! contain the word, and `-- WORD SIZE…` at these sizes.
+//! Shapes of trackers: chains, rings and stars of code that refers to each other, trackers with many symbols, handles and guards.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use jittison::base::{ExecutorAddr, Name};
+use jittison::base::Name;
 use jittison::error::Error;
 use jittison::session::{
     ExecutionSession, JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 
-const SIZES: [usize; 3] = [1_000, 4_000, 20_000];
+use crate::{ADDRESS, Shape, name_of, remove, symbols};
 
-fn main() {
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let word = arguments.next().unwrap_or_default();
-    let chosen: Vec<usize> = arguments.filter_map(|size| size.parse().ok()).collect();
-    let sizes = if chosen.is_empty() { SIZES.to_vec() } else { chosen };
-    println!("{:<58}{:>8}{:>12}{:>22}{:>15}", "shape", "size", "ns for each", "others wait, us: own", "same dylib");
-    for (name, shape) in SHAPES.iter().filter(|(name, _)| name.contains(&word)) {
-        for size in &sizes {
-            let [(taken, own), (_, same)] = ["others", "shape"].map(|place| quietest(place, *shape, *size));
-            let for_each = taken.as_secs_f64() * 1e9 / *size as f64;
-            let [own, same] = [own, same].map(|longest| longest.as_secs_f64() * 1e6);
-            println!("{name:<58}{size:>8}{for_each:>12.0}{own:>22.0}{same:>15.0}");
-        }
-    }
-}
-
-/// The shortest time of a shape, and the lowest of the longest waits, over some rounds.
-fn quietest(place: &'static str, shape: Shape, size: usize) -> (Duration, Duration) {
-    let round = |_| {
-        let session = ExecutionSession::new();
-        let prepared = shape(&session, size);
-        beside_others(&session, place, prepared)
-    };
-    (0..ROUNDS).map(round).reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap()
-}
-
-const ROUNDS: usize = 3;
-
-/// What is measured. Everything else was done before.
-type Prepared = Box<dyn FnOnce()>;
-type Shape = fn(&ExecutionSession, usize) -> Prepared;
-
-const SHAPES: [(&str, Shape); 21] = [
-    ("nothing: an idle thread", |_, _| Box::new(|| thread::sleep(Duration::from_millis(20)))),
-    ("chain, last live, others removed newest first", |session, size| {
-        let chain = chain(session, size);
+pub const SHAPES: &[(&str, Shape)] = &[
+    ("nothing: an idle thread", |_, _| Box::new(|| std::thread::sleep(std::time::Duration::from_millis(20)))),
+    ("chain, last live, others removed newest first", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || chain[..size - 1].iter().rev().for_each(remove))
     }),
-    ("chain, oldest first", |session, size| {
-        let chain = chain(session, size);
+    ("chain, oldest first", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || chain.iter().for_each(remove))
     }),
-    ("chain, newest first, all", |session, size| {
-        let chain = chain(session, size);
+    ("chain, newest first, all", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || chain.iter().rev().for_each(remove))
     }),
-    ("chain, every second one, then the others newest first", |session, size| {
-        let chain = chain(session, size);
+    ("chain, every second one, then the others newest first", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || {
             chain.iter().step_by(2).for_each(remove);
             chain[..size - 1].iter().rev().filter(|tracker| !tracker.is_defunct()).for_each(remove);
         })
     }),
-    ("ring, newest first, without the last removal", |session, size| {
-        let ring = ring(session, size);
+    ("ring, newest first, without the last removal", |jit, size| {
+        let ring = ring(jit.session(), size);
         Box::new(move || ring[1..].iter().rev().for_each(remove))
     }),
-    ("ring, the last removal", |session, size| {
-        let ring = ring(session, size);
+    ("ring, the last removal", |jit, size| {
+        let ring = ring(jit.session(), size);
         ring[1..].iter().rev().for_each(remove);
         Box::new(move || remove(&ring[0]))
     }),
-    ("star held by handles, base removed: drop of the handles", |session, size| {
-        let (star, pins) = star(session, size);
+    ("star held by handles, base removed: drop of the handles", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
         star[1..].iter().for_each(remove);
         remove(&star[0]);
         Box::new(move || drop(pins))
     }),
-    ("star, base removed: the others one by one", |session, size| {
-        let (star, pins) = star(session, size);
+    ("star, base removed: the others one by one", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
         drop(pins);
         remove(&star[0]);
         Box::new(move || star[1..].iter().for_each(remove))
     }),
-    ("remove_all of a chain", |session, size| {
-        let chain = chain(session, size);
+    ("remove_all of a chain", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || drop(ResourceTracker::remove_all(chain).unwrap()))
     }),
-    ("remove_all of a star", |session, size| {
-        let (star, pins) = star(session, size);
+    ("remove_all of a star", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
         drop(pins);
         Box::new(move || drop(ResourceTracker::remove_all(star).unwrap()))
     }),
-    ("remove_cascade of a chain", |session, size| {
-        let chain = chain(session, size);
+    ("remove_cascade of a chain", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || drop(chain[0].remove_cascade().unwrap()))
     }),
-    ("clear of a dylib with a chain", |session, size| {
-        let chain = chain(session, size);
+    ("clear of a dylib with a chain", |jit, size| {
+        let chain = chain(jit.session(), size);
         Box::new(move || drop(chain[0].dylib().clear().unwrap()))
     }),
-    ("transfer of a tracker with many symbols", |session, size| {
-        let dylib = session.create_dylib("shape").unwrap();
+    ("transfer of a tracker with many symbols", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
         let [source, destination] = [(); 2].map(|()| dylib.create_tracker().unwrap());
         source.define_absolute(symbols(0..size)).unwrap();
         Box::new(move || source.transfer_to(&destination).unwrap())
     }),
-    ("transfer of a tracker with many dependants", |session, size| {
-        let (star, pins) = star(session, size);
+    ("transfer of a tracker with many dependants", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
         drop(pins);
         let destination = star[0].dylib().create_tracker().unwrap();
         Box::new(move || star[0].transfer_to(&destination).unwrap())
     }),
-    ("transfer of a tracker with many dependants to one of theirs", |session, size| {
-        let (star, pins) = star(session, size);
+    ("transfer of a tracker with many dependants to one of theirs", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
         drop(pins);
         Box::new(move || star[0].transfer_to(&star[1]).unwrap())
     }),
-    ("remove of a tracker with many symbols", |session, size| {
-        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+    ("remove of a tracker with many symbols", |jit, size| {
+        let tracker = jit.session().create_dylib("shape").unwrap().create_tracker().unwrap();
         tracker.define_absolute(symbols(0..size)).unwrap();
         Box::new(move || remove(&tracker))
     }),
-    ("clear of a dylib with many trackers", |session, size| {
-        let dylib = session.create_dylib("shape").unwrap();
+    ("clear of a dylib with many trackers", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
         let trackers: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new()).0).collect();
         trackers.leak();
         Box::new(move || drop(dylib.clear().unwrap()))
     }),
-    ("definition of many symbols in one step", |session, size| {
-        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+    ("definition of many symbols in one step", |jit, size| {
+        let tracker = jit.session().create_dylib("shape").unwrap().create_tracker().unwrap();
         let symbols: Vec<_> = symbols(0..size).collect();
         Box::new(move || {
             tracker.define_absolute(symbols).unwrap();
             std::mem::forget(tracker);
         })
     }),
-    ("definition of many symbols one by one", |session, size| {
-        let tracker = session.create_dylib("shape").unwrap().create_tracker().unwrap();
+    ("definition of many symbols one by one", |jit, size| {
+        let tracker = jit.session().create_dylib("shape").unwrap().create_tracker().unwrap();
         Box::new(move || {
             symbols(0..size).for_each(|symbol| tracker.define_absolute([symbol]).unwrap());
             std::mem::forget(tracker);
         })
     }),
-    ("trackers of one dylib, created one by one", |session, size| {
-        let dylib = session.create_dylib("shape").unwrap();
+    ("trackers of one dylib, created one by one", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
         Box::new(move || (0..size).for_each(|_| std::mem::forget(dylib.create_tracker().unwrap())))
+    }),
+    ("trackers of one dylib, handles dropped", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
+        let trackers: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new()).0).collect();
+        Box::new(move || drop(trackers))
+    }),
+    ("tracker that refers to many others: emission", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
+        let others: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new())).collect();
+        let refers_to: Vec<_> = others.iter().map(|(_, symbol)| symbol.clone()).collect();
+        others.leak();
+        Box::new(move || std::mem::forget(load(&dylib, size, refers_to)))
+    }),
+    ("tracker that refers to many others: removal", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
+        let others: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new())).collect();
+        let refers_to: Vec<_> = others.iter().map(|(_, symbol)| symbol.clone()).collect();
+        others.leak();
+        let (tracker, _) = load(&dylib, size, refers_to);
+        Box::new(move || remove(&tracker))
+    }),
+    ("star: refused removal of the base", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
+        pins.leak();
+        Box::new(move || drop(star[0].try_remove().unwrap_err()))
+    }),
+    ("star: dependents of the base", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
+        pins.leak();
+        Box::new(move || drop(star[0].dependents()))
+    }),
+    ("star held by handles: removal of the base", |jit, size| {
+        let (star, pins) = star(jit.session(), size);
+        pins.leak();
+        Box::new(move || remove(&star[0]))
+    }),
+    ("handles of one tracker: pinned", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
+        let (_tracker, _) = load(&dylib, 0, Vec::new());
+        Box::new(move || {
+            (0..size).for_each(|_| std::mem::forget(dylib.pin(&name_of(0)).unwrap()));
+            std::mem::forget(_tracker);
+        })
+    }),
+    ("handles of one tracker: dropped", |jit, size| {
+        let dylib = jit.session().create_dylib("shape").unwrap();
+        let (tracker, _) = load(&dylib, 0, Vec::new());
+        let pins: Vec<_> = (0..size).map(|_| dylib.pin(&name_of(0)).unwrap().1).collect();
+        Box::new(move || {
+            remove(&tracker);
+            drop(pins);
+        })
+    }),
+    ("trackers held by handles: removal", |jit, size| {
+        let (trackers, pins) = held(jit.session(), size);
+        pins.leak();
+        Box::new(move || trackers.iter().for_each(remove))
+    }),
+    ("removed trackers held by handles: pending removals", |jit, size| {
+        let (trackers, pins) = held(jit.session(), size);
+        pins.leak();
+        trackers.iter().for_each(remove);
+        let jit = jit.clone();
+        Box::new(move || assert!(jit.session().pending_removals().len() >= size))
+    }),
+    ("removed trackers held by handles: drop of the handles", |jit, size| {
+        let (trackers, pins) = held(jit.session(), size);
+        trackers.iter().for_each(remove);
+        Box::new(move || drop(pins))
+    }),
+    ("trackers removed under a guard, and its drop", |jit, size| {
+        let (trackers, pins) = held(jit.session(), size);
+        drop(pins);
+        let jit = jit.clone();
+        Box::new(move || {
+            let guard = jit.session().guard();
+            trackers.iter().for_each(remove);
+            drop(guard);
+        })
     }),
 ];
 
-const ADDRESS: ExecutorAddr = ExecutorAddr::new(8);
-
-fn remove(tracker: &ResourceTracker) {
-    drop(tracker.remove().unwrap());
-}
-
-fn symbols(indices: std::ops::Range<usize>) -> impl Iterator<Item = (Name, ExecutorAddr, SymbolFlags)> {
-    indices.map(|index| (name_of(index), ADDRESS, SymbolFlags::EXPORTED))
-}
-
-fn name_of(index: usize) -> Name {
-    Name::new(&format!("symbol {index}"))
-}
-
 /// A tracker with a ready symbol whose code refers to `refers_to`.
-fn load(dylib: &JitDylib, index: usize, refers_to: Vec<SymbolRef>) -> (ResourceTracker, SymbolRef) {
+pub fn load(dylib: &JitDylib, index: usize, refers_to: Vec<SymbolRef>) -> (ResourceTracker, SymbolRef) {
     try_load(dylib, &name_of(index), refers_to).unwrap()
 }
 
 /// Fails if the dylib is cleared meanwhile.
-fn try_load(dylib: &JitDylib, name: &Name, refers_to: Vec<SymbolRef>) -> Result<(ResourceTracker, SymbolRef), Error> {
+pub fn try_load(
+    dylib: &JitDylib,
+    name: &Name,
+    refers_to: Vec<SymbolRef>,
+) -> Result<(ResourceTracker, SymbolRef), Error> {
     let tracker = dylib.create_tracker()?;
     let made = tracker.define_materializing("unit", [(name.clone(), SymbolFlags::EXPORTED)])?;
     made.notify_resolved(|_| Some(ADDRESS))?;
@@ -222,35 +248,10 @@ fn star(session: &ExecutionSession, size: usize) -> (&'static [ResourceTracker],
     (trackers.leak(), pins)
 }
 
-/// Runs `body`, and returns its time and the longest time of another thread's operation meanwhile, in the dylib `place`.
-fn beside_others(session: &ExecutionSession, place: &'static str, body: Prepared) -> (Duration, Duration) {
-    let (is_ready, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            let library = session.create_dylib("library").unwrap();
-            let existing = session.dylibs().into_iter().find(|dylib| dylib.name() == place);
-            let dylib = existing.unwrap_or_else(|| session.create_dylib(place).unwrap());
-            let ((_library, symbol), name) = (load(&library, 0, Vec::new()), Name::new("other"));
-            let mut longest = Duration::ZERO;
-            while !is_over.load(Ordering::Relaxed) {
-                let start = Instant::now();
-                if let Ok((tracker, _)) = try_load(&dylib, &name, vec![symbol.clone()]) {
-                    remove(&tracker);
-                }
-                longest = longest.max(start.elapsed());
-                if !is_ready.swap(true, Ordering::Relaxed) {
-                    longest = Duration::ZERO;
-                }
-            }
-            longest
-        });
-        while !is_ready.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-        let start = Instant::now();
-        body();
-        let taken = start.elapsed();
-        is_over.store(true, Ordering::Relaxed);
-        (taken, other.join().unwrap())
-    })
+/// Trackers, each with a symbol and a handle.
+fn held(session: &ExecutionSession, size: usize) -> (&'static [ResourceTracker], Vec<Pin>) {
+    let dylib = session.create_dylib("shape").unwrap();
+    let trackers: Vec<_> = (0..size).map(|index| load(&dylib, index, Vec::new()).0).collect();
+    let pins = (0..size).map(|index| dylib.pin(&name_of(index)).unwrap().1).collect();
+    (trackers.leak(), pins)
 }
