@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::base::catch;
+use crate::base::{catch, count_step};
 use crate::error::{ErrorKind, Result};
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::materialization::Task;
@@ -190,7 +190,13 @@ impl JitDylib {
 
     /// The first generator with this serial or a higher one.
     pub(crate) fn generator_from(&self, serial: u64) -> Option<Arc<GeneratorEntry>> {
-        self.inner().state.lock().generators.iter().find(|entry| entry.serial >= serial).cloned()
+        let state = self.inner().state.lock();
+        // They are sorted by serial.
+        let first = state.generators.partition_point(|entry| {
+            count_step();
+            entry.serial < serial
+        });
+        state.generators.get(first).cloned()
     }
 }
 
@@ -337,5 +343,31 @@ impl SuspendedSlot {
     fn resume_search(self: &Arc<SuspendedSlot>, search: Box<dyn ParkedLookup>, outcome: Result<()>) {
         let entry = self.entry.clone();
         dispatch([Task::call(move || search.resume(outcome)), Task::call(move || entry.release_capture())]);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{sized, steps_of};
+    use crate::session::ExecutionSession;
+
+    struct Nothing;
+
+    impl DefinitionGenerator for Nothing {
+        fn generate(&self, _: &JitDylib, _: &[SymbolRequest<'_>]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Symptom: a lookup that asked 10,000 generators took 17 microseconds for each of them.
+    #[test]
+    fn a_lookup_finds_the_next_of_many_generators_in_few_steps() {
+        let count = sized(2_000, 100);
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("dylib").unwrap();
+        (0..count).for_each(|_| dylib.add_generator(Arc::new(Nothing)));
+        let steps = steps_of(|| assert!(dylib.lookup_address("missing").is_err()));
+        assert!((count..20 * count).contains(&steps), "{steps} steps for {count} generators");
     }
 }
