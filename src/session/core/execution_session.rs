@@ -24,7 +24,7 @@ use crate::session::types::failure_count::FailureCount;
 use crate::session::types::pending_removals::PendingRemovals;
 use crate::session::work::background_thread::BackgroundThread;
 use crate::session::work::dispatcher::Dispatcher;
-use crate::sync::{Arc, AtomicBool, AtomicU64, FairMutex, Mutex, Ordering, Queue, Rank, seeded_bug};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, seeded_bug};
 
 /// Which thread reclaims a removed tracker whose last pin is dropped later, or whose last deferring guard is left
 /// later. A tracker that nothing holds is always reclaimed by the thread that removes it.
@@ -91,7 +91,7 @@ pub(crate) struct SessionInner {
     pub(in crate::session) managers_version: AtomicU64,
     pub(in crate::session) ended: AtomicBool,
     pub(crate) pins: PinGraph<TrackerCore>,
-    pub(crate) waiting: FairMutex<WaitingGraph>,
+    pub(crate) waiting: Mutex<WaitingGraph>,
     pub(crate) reclaim_policy: ReclaimPolicy,
     pub(crate) dispatcher: Arc<Dispatcher<Materialization>>,
     pub(crate) reclaimer: Arc<BackgroundThread>,
@@ -136,7 +136,7 @@ impl ExecutionSession {
             managers_version: AtomicU64::new(1),
             ended: AtomicBool::new(false),
             pins: PinGraph::new(),
-            waiting: FairMutex::ranked(Rank::Waiting, WaitingGraph::default()),
+            waiting: Mutex::ranked(Rank::Waiting, WaitingGraph::default()),
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             reclaimer: BackgroundThread::new("jittison-reclaim"),

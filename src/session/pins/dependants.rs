@@ -23,12 +23,12 @@ use crate::session::pins::pin_table::{Neighbours, PIECE, PinTable, Released, TAB
 use crate::session::pins::pinned::{Defunct, Pinned};
 use crate::session::pins::witnesses::Witnesses;
 use crate::session::types::symbol::SymbolId;
-use crate::sync::{Arc, FairMutex, Mutex, MutexGuard, Rank, seeded_bug};
+use crate::sync::{Arc, Mutex, MutexGuard, Rank, seeded_bug};
 
 /// The pin graph of a session.
 pub(crate) struct PinGraph<T> {
     tables: [PaddedTable<T>; TABLES],
-    pub(super) witnesses: FairMutex<Witnesses<T>>,
+    pub(super) witnesses: Mutex<Witnesses<T>>,
     /// How many edges and links the questions about free trackers have looked at.
     #[cfg(test)]
     pub(crate) steps: crate::sync::HintUsize,
@@ -60,7 +60,7 @@ impl<T: Pinned> PinGraph<T> {
         let table = |number| PaddedTable(Mutex::ranked(Rank::Pins, PinTable::new(number)));
         PinGraph {
             tables: std::array::from_fn(table),
-            witnesses: FairMutex::ranked(Rank::Witnesses, Witnesses::new()),
+            witnesses: Mutex::ranked(Rank::Witnesses, Witnesses::new()),
             #[cfg(test)]
             steps: crate::sync::HintUsize::new(0),
         }
