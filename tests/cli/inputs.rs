@@ -569,6 +569,7 @@ fn all_objects_are_below_2_gib_if_one_of_them_has_to_be() {
 // Seen red: the library's `getopt` changed its own variable, and the program read another one.
 #[test]
 fn a_variable_of_the_c_library_that_the_program_defines_is_refused_if_the_library_uses_it() {
+    // Shares the process: the programs run in processes of their own.
     let directory = directory();
     let main = "int getopt(int, char *const *, const char *); extern int optind;
         int main(void) { static char o[] = \"-a\"; char *v[] = { o, o, 0 }; return getopt(2, v, \"a\") == 97 ? optind : 99; }";

@@ -210,6 +210,7 @@ impl LinkHooks for FixedUpSignal {
 
 #[test]
 fn link_object_waits_for_definitions_in_progress_and_returns_their_failure() {
+    // Shares the process: the test reads the state of a thread of its own.
     let Some(user) = c("extern long slow(void); long user(void) { return slow() + 2; }") else { return };
     for (is_resolved, fails) in [(false, false), (false, true), (true, false), (true, true)] {
         let (jit, reports) = reporting();
