@@ -6,10 +6,9 @@ use cranelift_module::{FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, 
 use jittison::Jit;
 use jittison_cranelift::{Grouping, JITBuilder, JITModule};
 
-/// The cycles: a million if `JITTISON_FULL` is set.
+/// The number of cycles: 4,000, or what `JITTISON_CYCLES` says.
 fn cycles() -> usize {
-    let is_full = std::env::var_os("JITTISON_FULL").is_some_and(|value| !value.is_empty());
-    if is_full { 1_000_000 } else { 4_000 }
+    std::env::var("JITTISON_CYCLES").map_or(4_000, |count| count.parse().expect("a number"))
 }
 
 /// Functions that are live at a time.
