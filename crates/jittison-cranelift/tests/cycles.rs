@@ -6,9 +6,9 @@ use cranelift_module::{FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, 
 use jittison::Jit;
 use jittison_cranelift::{Grouping, JITBuilder, JITModule};
 
-/// The number of cycles: 4,000, or what `JITTISON_CYCLES` says.
+/// The number of cycles: 6,000, or what `JITTISON_CYCLES` says. A tenth of them must be more than are live at a time.
 fn cycles() -> usize {
-    std::env::var("JITTISON_CYCLES").map_or(4_000, |count| count.parse().expect("a number"))
+    std::env::var("JITTISON_CYCLES").map_or(6_000, |count| count.parse().expect("a number"))
 }
 
 /// Functions that are live at a time.
