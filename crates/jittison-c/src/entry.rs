@@ -63,6 +63,26 @@ pub(crate) unsafe fn put<T>(out: *mut T, name: &str, make: impl FnOnce() -> Resu
     Ok(())
 }
 
+/// Refuses an out-parameter that is misaligned. It may be null.
+pub(crate) fn check_optional_out<T>(out: *mut T, name: &str) -> Result<(), Failure> {
+    if out.is_null() { Ok(()) } else { check_out(out, name) }
+}
+
+/// Writes the start and the size of some bytes.
+///
+/// # Safety
+/// C1 for both out-parameters.
+pub(crate) unsafe fn put_bytes<P>(start: *mut P, size: *mut usize, bytes: (P, usize)) -> Result<(), Failure> {
+    check_out(start, "bytes")?;
+    check_out(size, "size")?;
+    // SAFETY: C1 - the caller promises both.
+    unsafe {
+        start.write(bytes.0);
+        size.write(bytes.1);
+    }
+    Ok(())
+}
+
 /// Writes an out-parameter that may be null.
 ///
 /// # Safety

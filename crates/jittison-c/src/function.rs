@@ -6,7 +6,7 @@ use jittison::base::ExecutorAddr;
 use jittison::{Function, Jit};
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Handle, SESSIONS, Session};
@@ -45,6 +45,11 @@ unsafe extern "C" fn jittison_address_locate(
     offset: *mut u64,
 ) -> *mut ErrorObject {
     run(|| {
+        // First all: after an error the caller owns no text.
+        for (out, name) in [(function, "function"), (object, "object"), (dylib, "dylib")] {
+            check_optional_out(out, name)?;
+        }
+        check_optional_out(offset, "offset")?;
         let located = SESSIONS.get(session.bits)?.locate(&[ExecutorAddr::new(address)]);
         let located = located.into_iter().flatten().next();
         let found = located.ok_or_else(|| Failure::argument(format!("no linked code is at {address:#x}")))?;

@@ -18,7 +18,7 @@ use jittison::Error;
 use jittison::base::ExecutorAddr;
 use jittison::link::{BlockId, Definition, Edge, FixedLink, LinkGraph, PlacedLink, SymbolIndex};
 
-use crate::entry::{check_out, put, put_if_wanted, run};
+use crate::entry::{check_out, put, put_bytes, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::graph::{
     BlockRequest, PLACE_ABSOLUTE, PLACE_BLOCK, PLACE_EXTERNAL, PLACE_NOWHERE, RawEdge, read_pool, read_scope,
@@ -302,16 +302,10 @@ unsafe extern "C" fn jittison_link_block_bytes(
     size: *mut usize,
 ) -> *mut ErrorObject {
     with(link, |link| {
-        check_out(bytes, "bytes")?;
-        check_out(size, "size")?;
         let block = link.block(block)?;
         let content = link.graph().block_bytes(block).unwrap_or_default();
         // SAFETY: C1 - the caller promises both.
-        unsafe {
-            bytes.write(content.as_ptr());
-            size.write(content.len());
-        }
-        Ok(())
+        unsafe { put_bytes(bytes, size, (content.as_ptr(), content.len())) }
     })
 }
 
@@ -323,16 +317,10 @@ unsafe extern "C" fn jittison_link_final_bytes(
     size: *mut usize,
 ) -> *mut ErrorObject {
     with(link, |link| {
-        check_out(bytes, "bytes")?;
-        check_out(size, "size")?;
         let block = link.block(block)?;
         let content = link.fixed_mut()?.bytes(block);
         // SAFETY: C1 - the caller promises both.
-        unsafe {
-            bytes.write(content.as_mut_ptr());
-            size.write(content.len());
-        }
-        Ok(())
+        unsafe { put_bytes(bytes, size, (content.as_mut_ptr(), content.len())) }
     })
 }
 

@@ -37,6 +37,11 @@ int main(int argc, char **argv) {
     CHECK(strcmp(jittison_text_view(text).data, "one") == 0 && offset == 0);
     jittison_text_free(text);
     FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_address_locate(session, 8, &text, NULL, NULL, NULL));
+    /* Nothing is given out: under valgrind, a text would be a leak. */
+    text = NULL;
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT,
+          jittison_address_locate(session, (uint64_t)(uintptr_t)address, &text, NULL, NULL, (uint64_t *)((char *)&offset + 1)));
+    CHECK(text == NULL);
 
     FAILS(JITTISON_ERROR_IN_USE, jittison_tracker_try_remove(tracker, NULL));
     OK(jittison_tracker_remove(tracker, &removal));
