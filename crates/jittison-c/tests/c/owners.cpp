@@ -1,6 +1,7 @@
 // The owners of the C++ header: trackers that remove, pins, stubs, lazy functions, patches, managers, generators, plugins, graphs,
 // compilers. Each is moved once, and releases what it owns.
 // Arguments: an object with `long one(void)`; one with `long via(void)` that calls `one`.
+#include "check.hpp"
 #include <jittison.hpp>
 
 #include <atomic>
@@ -10,14 +11,6 @@
 #include <map>
 #include <stdexcept>
 #include <thread>
-
-#define CHECK(condition)                                                                  \
-    do {                                                                                  \
-        if (!(condition)) {                                                               \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);  \
-            std::exit(1);                                                                 \
-        }                                                                                 \
-    } while (0)
 
 static long hundred() { return 100; }
 static long two_hundred() { return 200; }

@@ -1,17 +1,10 @@
 // The C++ header: owners release, results carry errors, functions have types, exceptions pass.
 // Arguments: an object with `int add(int, int)`; one whose initialiser throws an int.
+#include "check.hpp"
 #include <jittison.hpp>
 
 #include <cstdio>
 #include <cstdlib>
-
-#define CHECK(condition)                                                                  \
-    do {                                                                                  \
-        if (!(condition)) {                                                               \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);  \
-            std::exit(1);                                                                 \
-        }                                                                                 \
-    } while (0)
 
 static int host() { return 5; }
 

@@ -67,7 +67,8 @@ fn second(corpus: &mut Corpus<'_>, name: &str, kind: Type, linkage: Linkage, con
     corpus.function(&format!("{name}_callee"), linkage, &signature, fill)
 }
 
-fn calls(corpus: &mut Corpus<'_>, name: &str, kind: Type, callee: FuncId) {
+/// An entry that calls a function of two values with those at its address.
+pub fn calls(corpus: &mut Corpus<'_>, name: &str, kind: Type, callee: FuncId) {
     corpus.entry(name, &|module, code, values| {
         let arguments = [load(code, kind, values[0], 0), load(code, kind, values[0], 1)];
         let callee = module.declare_func_in_func(callee, code.func);

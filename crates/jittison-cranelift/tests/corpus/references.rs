@@ -5,6 +5,7 @@ use cranelift_codegen::ir::{InstBuilder, Type, types};
 use cranelift_codegen::isa::CallConv;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget};
 
+use crate::calls::calls;
 use crate::code::{Corpus, Fill, load, store};
 
 /// An address below 2 GiB, which code may hold in four bytes. Nothing reads it.
@@ -151,13 +152,7 @@ const CASES: [(&str, Make); 10] = [
 fn host_call(corpus: &mut Corpus<'_>, name: &str, kind: Type) {
     let signature = corpus.signature(CallConv::SystemV, &[kind, kind], &[kind]);
     let callee = corpus.declare(&format!("host_{kind}"), Linkage::Import, &signature);
-    corpus.entry(name, &|module, code, values| {
-        let arguments = [load(code, kind, values[0], 0), load(code, kind, values[0], 1)];
-        let callee = module.declare_func_in_func(callee, code.func);
-        let call = code.ins().call(callee, &arguments);
-        let result = code.inst_results(call)[0];
-        store(code, result, values[1], 0);
-    });
+    calls(corpus, name, kind, callee);
 }
 
 /// `memcpy`, `memmove`, `memset` and `memcmp`.
