@@ -10,9 +10,12 @@
 //! Each kind has a table. A slot counts its values in `generation`, so a released handle differs from later handles of the
 //! slot. A slot whose generations are used up is not used again. No kind is 0, so the null handle is of no kind.
 //!
-//! A value that one thread releases stays alive while other threads use it: `slot.rs` counts its users. A lookup takes no lock.
+//! A value that one thread releases stays alive while other threads use it: `slot.rs` counts its users. A value that belongs to
+//! one thread needs no count: `owned_slot.rs`. A lookup takes no lock.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefMut};
+use std::marker::PhantomData;
+use std::mem;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::OnceLock;
@@ -20,7 +23,9 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 
 use crate::error::Failure;
+use crate::owned_slot::{OwnedSlot, Refused};
 use crate::slot::{Slot, Used};
+use crate::thread_number::ThreadNumber;
 
 /// What a handle names. The numbers are part of no interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,12 +89,44 @@ impl Kind {
     }
 }
 
-/// The values of one kind.
-pub(crate) struct Table<T: 'static> {
+/// The values of one kind. `S` says who may use a value.
+pub(crate) struct Table<T: 'static, S: 'static = Slot<T>> {
     kind: Kind,
     /// Chunk `n` has `FIRST_CHUNK << n` slots. Chunks are never freed, so that a lookup takes no lock.
-    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    chunks: [OnceLock<Box<[S]>>; CHUNKS],
     empty: Mutex<EmptySlots>,
+    values: PhantomData<fn(T)>,
+}
+
+/// The values of one kind, each of which belongs to a thread.
+pub(crate) type OwnedTable<T> = Table<T, OwnedSlot<T>>;
+
+/// A place of a table.
+pub(crate) trait Place {
+    fn empty() -> Self;
+    fn generation(&self) -> u32;
+}
+
+impl<T> Place for Slot<T> {
+    fn empty() -> Slot<T> {
+        Slot::new()
+    }
+
+    #[inline]
+    fn generation(&self) -> u32 {
+        self.generation()
+    }
+}
+
+impl<T> Place for OwnedSlot<T> {
+    fn empty() -> OwnedSlot<T> {
+        OwnedSlot::new()
+    }
+
+    #[inline]
+    fn generation(&self) -> u32 {
+        self.generation()
+    }
 }
 
 /// The slots without a value.
@@ -148,36 +185,21 @@ impl Drop for Spare {
 
 impl<T> Table<T> {
     pub(crate) const fn new(kind: Kind) -> Table<T> {
-        let empty = Mutex::new(EmptySlots { used: Vec::new(), next: 0 });
-        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], empty }
+        Table::with_slots(kind)
     }
 
     /// Stores a value. Returns its handle.
     #[inline]
     pub(crate) fn insert(&'static self, value: T) -> Result<u64, Failure> {
-        let index = self.empty_slot().ok_or_else(|| Failure::too_many_handles(self.kind))?;
-        let (chunk, offset) = place_of(index);
-        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::new()).collect());
-        let generation = slots[offset].publish(value);
-        Ok((self.kind as u64) << KIND_SHIFT | (generation as u64) << GENERATION_SHIFT | index as u64)
+        self.insert_with(|| Ok(value))
     }
 
+    /// Makes a value and stores it. If the table is full, `make` is not called: what it does is then not done.
     #[inline]
-    fn empty_slot(&'static self) -> Option<u32> {
-        let of_thread = SPARE.try_with(|spare| spare.take(self.kind, &self.empty)).ok().flatten();
-        of_thread.or_else(|| self.empty.lock().take())
-    }
-
-    /// The slot of a handle of this kind, and the handle's generation.
-    #[inline]
-    fn slot(&self, bits: u64) -> Option<(&Slot<T>, u32, u32)> {
-        let index = bits as u32 & (SLOTS - 1);
-        let (chunk, offset) = place_of(index);
-        if bits >> KIND_SHIFT != self.kind as u64 {
-            return None;
-        }
-        let slot = self.chunks.get(chunk)?.get()?.get(offset)?;
-        Some((slot, (bits >> GENERATION_SHIFT) as u32, index))
+    pub(crate) fn insert_with(&'static self, make: impl FnOnce() -> Result<T, Failure>) -> Result<u64, Failure> {
+        let place = self.reserve()?;
+        let value = make()?;
+        Ok(place.fill(value))
     }
 
     /// Whether a handle names a value at this moment.
@@ -212,13 +234,108 @@ impl<T> Table<T> {
         let held = self.get(bits)?;
         if held.retire() { Ok(held) } else { Err(self.refusal(bits)) }
     }
+}
+
+impl<T> OwnedTable<T> {
+    pub(crate) const fn owned(kind: Kind) -> OwnedTable<T> {
+        Table::with_slots(kind)
+    }
+
+    /// Makes a value of the calling thread and stores it. Returns its handle. If the table is full, `make` is not called.
+    #[inline]
+    pub(crate) fn insert_owned(&'static self, make: impl FnOnce() -> Result<T, Failure>) -> Result<u64, Failure> {
+        let place = self.reserve()?;
+        let value = make()?;
+        Ok(place.fill_with(|slot| slot.publish(value, ThreadNumber::current().0)))
+    }
+
+    /// The value of a handle, which belongs to the calling thread.
+    #[inline]
+    pub(crate) fn borrow(&self, bits: u64) -> Result<Ref<'_, T>, Failure> {
+        let found = self.slot(bits).ok_or(Refused::Stale);
+        let value = found.and_then(|(slot, generation, _)| slot.borrow(generation, ThreadNumber::current().0));
+        value.map_err(|refused| self.owned_refusal(bits, refused))
+    }
+
+    /// As [`borrow`](Self::borrow), for a change.
+    pub(crate) fn borrow_mut(&self, bits: u64) -> Result<RefMut<'_, T>, Failure> {
+        let found = self.slot(bits).ok_or(Refused::Stale);
+        let value = found.and_then(|(slot, generation, _)| slot.borrow_mut(generation, ThreadNumber::current().0));
+        value.map_err(|refused| self.owned_refusal(bits, refused))
+    }
+
+    /// Ends a handle. Returns its value.
+    #[inline]
+    pub(crate) fn take_owned(&'static self, bits: u64) -> Result<T, Failure> {
+        let take = |(slot, generation, index): (&OwnedSlot<T>, u32, u32)| {
+            let value = slot.take(generation, ThreadNumber::current().0)?;
+            self.recycle(index);
+            Ok(value)
+        };
+        self.slot(bits).ok_or(Refused::Stale).and_then(take).map_err(|refused| self.owned_refusal(bits, refused))
+    }
+
+    #[cold]
+    fn owned_refusal(&self, bits: u64, refused: Refused) -> Failure {
+        match refused {
+            Refused::Stale => self.refusal(bits),
+            Refused::Elsewhere => {
+                Failure::Thread(format!("the {} belongs to another thread; nothing was done", self.kind.name()))
+            }
+            Refused::Borrowed => Failure::argument(format!(
+                "another call of this thread uses the {}; nothing was done",
+                self.kind.name()
+            )),
+        }
+    }
+}
+
+impl<T, S: Place> Table<T, S> {
+    const fn with_slots(kind: Kind) -> Table<T, S> {
+        let empty = Mutex::new(EmptySlots { used: Vec::new(), next: 0 });
+        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], empty, values: PhantomData }
+    }
+
+    /// An empty slot, for one value.
+    #[inline]
+    pub(crate) fn reserve(&'static self) -> Result<Reserved<T, S>, Failure> {
+        let index = self.empty_slot().ok_or_else(|| Failure::too_many_handles(self.kind))?;
+        Ok(Reserved { table: self, index })
+    }
+
+    /// As [`reserve`](Self::reserve), for `count` values, or for none.
+    pub(crate) fn reserve_many(&'static self, count: usize) -> Result<Vec<Reserved<T, S>>, Failure> {
+        (0..count).map(|_| self.reserve()).collect()
+    }
+
+    #[inline]
+    fn empty_slot(&'static self) -> Option<u32> {
+        #[cfg(test)]
+        if ARE_TABLES_FULL.get() {
+            return None;
+        }
+        let of_thread = SPARE.try_with(|spare| spare.take(self.kind, &self.empty)).ok().flatten();
+        of_thread.or_else(|| self.empty.lock().take())
+    }
+
+    /// The slot of a handle of this kind, and the handle's generation.
+    #[inline]
+    fn slot(&self, bits: u64) -> Option<(&S, u32, u32)> {
+        let index = bits as u32 & (SLOTS - 1);
+        let (chunk, offset) = place_of(index);
+        if bits >> KIND_SHIFT != self.kind as u64 {
+            return None;
+        }
+        let slot = self.chunks.get(chunk)?.get()?.get(offset)?;
+        Some((slot, (bits >> GENERATION_SHIFT) as u32, index))
+    }
 
     /// Lets the next value have an empty slot, unless its generations are used up.
     #[inline]
     fn recycle(&'static self, index: u32) {
         let (chunk, offset) = place_of(index);
         let slot = self.chunks[chunk].get().map(|slots| &slots[offset]);
-        if slot.is_none_or(|slot| slot.generation() == u32::MAX) {
+        if slot.is_some_and(|slot| slot.generation() == u32::MAX) {
             return;
         }
         let is_kept = SPARE.try_with(|spare| spare.keep(self.kind, &self.empty, index));
@@ -228,6 +345,7 @@ impl<T> Table<T> {
     }
 
     /// Why a handle names nothing of this table.
+    #[cold]
     pub(crate) fn refusal(&self, bits: u64) -> Failure {
         let problem = match Kind::of(bits) {
             _ if bits == 0 => "is null".to_string(),
@@ -236,6 +354,45 @@ impl<T> Table<T> {
             Some(_) => "was released, or was not made by this library".to_string(),
         };
         Failure::Handle(format!("the {} handle {bits:#x} {problem}; nothing was done", self.kind.name()))
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether the calling thread finds each table full.
+    pub(crate) static ARE_TABLES_FULL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An empty slot that a call has. It goes back to its table if it gets no value.
+pub(crate) struct Reserved<T: 'static, S: Place + 'static = Slot<T>> {
+    table: &'static Table<T, S>,
+    index: u32,
+}
+
+impl<T> Reserved<T> {
+    /// Stores a value. Returns its handle.
+    #[inline]
+    pub(crate) fn fill(self, value: T) -> u64 {
+        self.fill_with(|slot| slot.publish(value))
+    }
+}
+
+impl<T, S: Place> Reserved<T, S> {
+    /// Calls `publish` with the slot. Returns the handle of its value.
+    #[inline]
+    fn fill_with(self, publish: impl FnOnce(&S) -> u32) -> u64 {
+        let (chunk, offset) = place_of(self.index);
+        let slots = self.table.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| S::empty()).collect());
+        let generation = publish(&slots[offset]);
+        let bits = (self.table.kind as u64) << KIND_SHIFT | (generation as u64) << GENERATION_SHIFT | self.index as u64;
+        mem::forget(self);
+        bits
+    }
+}
+
+impl<T, S: Place> Drop for Reserved<T, S> {
+    fn drop(&mut self) {
+        self.table.recycle(self.index);
     }
 }
 
@@ -248,17 +405,6 @@ pub(crate) struct Held<T: 'static> {
 }
 
 impl<T> Held<T> {
-    /// Ends the handle, and drops the value if no other call uses it. Gives the use back otherwise.
-    #[inline]
-    pub(crate) fn drop_alone(mut self) -> Result<(), Held<T>> {
-        if let Some(Err(used)) = self.used.take().map(Used::drop_alone) {
-            self.used = Some(used);
-            return Err(self);
-        }
-        self.table.recycle(self.index);
-        Ok(())
-    }
-
     /// Ends the handle of the value, which this call still uses. False if it had ended.
     pub(crate) fn retire(&self) -> bool {
         self.used.as_ref().is_some_and(Slot::retire)

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `entry.rs` | what every function does first and last: panics become errors, pointers are checked |
 //! | `handle.rs`, `slot.rs` | handles: numbers that name values of this library, with a kind and a generation |
+//! | `owned_slot.rs`, `thread_number.rs` | values that belong to one thread |
 //! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
 //! | `text.rs` | strings of the caller, and texts that the caller owns |
 //! | `session.rs`, `options.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
@@ -32,8 +33,8 @@
 //!   it to its free function once, and to nothing later.
 //! - **C3** *Promises about linked code.* Signatures, code that may run, and addresses that stay in memory are the
 //!   caller's promise: the header states it at the function, in the words of the Rust crate.
-//! - **C4** *Guards belong to threads.* A guard or a call is used and dropped only by the thread that entered it: `Bound`
-//!   (`guard.rs`) compares threads first. `Bound` owns the session too, and drops the guard before it.
+//! - **C4** *Guards belong to threads.* A guard or a call is used and dropped only by the thread that entered it:
+//!   `owned_slot.rs` compares threads first. `Bound` (`guard.rs`) owns the session too, and drops the guard before it.
 //! - **C5** *Callbacks.* A function pointer and its context are valid, on every thread, until the last call that the header
 //!   names. A callback throws nothing.
 //! - **C6** *Values that a hook lends.* What a callback may use for its duration is in a cell that only the thread of the
@@ -41,7 +42,7 @@
 //! - **C7** *Windows of the embedder.* The callback that maps a window promises what `MappedWindow` demands of an
 //!   implementor: the header states it in its words.
 //! - **C8** *Slots.* `slot.rs` hands out a value to users that it counts. The last user, or who takes a value without users, has
-//!   the value alone.
+//!   the value alone. `owned_slot.rs` hands out a value to the thread that published it, and to no other one.
 #![warn(missing_docs)]
 
 mod alias;
@@ -65,6 +66,7 @@ mod memory;
 mod object;
 mod observer;
 mod options;
+mod owned_slot;
 mod patch;
 mod plugin;
 mod program;
@@ -73,5 +75,6 @@ mod session;
 mod slot;
 mod stub;
 mod text;
+mod thread_number;
 mod tracker;
 mod unit;

@@ -10,7 +10,6 @@
 //! | `bind` | [`Stage::Bound`] | nothing: the callback changes what was found |
 //! | `fixed_up` | [`Stage::Fixed`] | bytes |
 
-use std::cell::{RefCell, RefMut};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -18,31 +17,23 @@ use jittison::Error;
 use jittison::base::ExecutorAddr;
 use jittison::link::{BlockId, Definition, Edge, FixedLink, LinkGraph, PlacedLink, SymbolIndex};
 
-use crate::entry::{check_out, put, put_bytes, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put, put_bytes, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::graph::{
     BlockRequest, PLACE_ABSOLUTE, PLACE_BLOCK, PLACE_EXTERNAL, PLACE_NOWHERE, RawEdge, read_pool, read_scope,
     read_symbol,
 };
-use crate::guard::ThreadNumber;
-use crate::handle::{Kind, Table};
+use crate::handle::{Kind, OwnedTable, Table};
 use crate::memory::put_sized;
 use crate::session::{Handle, choice};
 use crate::text::{Str, Text, read_slice};
 
 /// `jittison_link`.
-pub(crate) type LinkHandle = Handle<View>;
-static LINKS: Table<View> = Table::new(Kind::Link);
+pub(crate) type LinkHandle = Handle<State>;
+static LINKS: OwnedTable<State> = Table::owned(Kind::Link);
 
-/// A link during one callback.
-pub(crate) struct View {
-    thread: ThreadNumber,
-    /// `None` after the callback returned.
-    state: RefCell<Option<State>>,
-}
-
-/// How far a link is, and its positions.
-struct State {
+/// A link during one callback: how far it is, and its positions.
+pub(crate) struct State {
     stage: Stage,
     blocks: Vec<BlockId>,
     symbols: Vec<SymbolIndex>,
@@ -63,43 +54,24 @@ impl Stage {
     }
 }
 
-// SAFETY: C6 - other threads read `thread` only. They drop a `View` only after its own thread took the state out.
-unsafe impl Send for View {}
-// SAFETY: C6 - as above.
-unsafe impl Sync for View {}
-
 /// Calls `callback` with a handle of a link. The handle names nothing afterwards.
 ///
 /// # Safety
 /// C6: what `stage` points to is borrowed, as the hook has it, until this function returns.
 pub(crate) unsafe fn during(stage: Stage, callback: impl FnOnce(LinkHandle) -> Result<(), Error>) -> Result<(), Error> {
     let state = State { stage, blocks: Vec::new(), symbols: Vec::new() };
-    let view = View { thread: ThreadNumber::current(), state: RefCell::new(Some(state)) };
-    let bits = LINKS.insert(view).map_err(Error::other)?;
-    /// Ends the view, also if the callback panics.
+    let bits = LINKS.insert_owned(|| Ok(state)).map_err(Error::other)?;
+    /// Ends the handle, also if the callback panics.
     struct End(u64);
     impl Drop for End {
         fn drop(&mut self) {
-            // The callback has no function that releases it.
-            if let Ok(view) = LINKS.take(self.0) {
-                *view.state.borrow_mut() = None;
-            }
+            // The callback has no function that ends it, and no function that uses it outlives the callback.
+            let ended = LINKS.take_owned(self.0);
+            debug_assert!(ended.is_ok(), "the link is not used after its callback");
         }
     }
     let _end = End(bits);
     callback(Handle::new(bits))
-}
-
-impl View {
-    fn state(&self) -> Result<RefMut<'_, State>, Failure> {
-        if self.thread != ThreadNumber::current() {
-            return Err(Failure::Thread("a link belongs to the thread of its callback; nothing was done".into()));
-        }
-        let is_used = |_| Failure::argument("another call of this thread uses the link; nothing was done");
-        let state = self.state.try_borrow_mut().map_err(is_used)?;
-        let is_over = |_| Failure::argument("the callback of the link has returned");
-        RefMut::filter_map(state, Option::as_mut).map_err(is_over)
-    }
 }
 
 impl State {
@@ -203,11 +175,7 @@ impl State {
 
 /// Runs the body of a function with the state of a link.
 fn with(link: LinkHandle, body: impl FnOnce(&mut State) -> Result<(), Failure>) -> *mut ErrorObject {
-    run(|| {
-        let view = LINKS.get(link.bits)?;
-        let mut state = view.state()?;
-        body(&mut state)
-    })
+    run(|| body(&mut *LINKS.borrow_mut(link.bits)?))
 }
 
 // ---- what a link has --------------------------------------------------------
@@ -248,6 +216,8 @@ unsafe extern "C" fn jittison_link_object(link: LinkHandle, out: *mut *mut Text)
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_link_counts(link: LinkHandle, blocks: *mut u32, symbols: *mut u32) -> *mut ErrorObject {
     with(link, |link| {
+        check_optional_out(blocks, "blocks")?;
+        check_optional_out(symbols, "symbols")?;
         let (block_count, symbol_count) = (link.graph().blocks().count(), link.graph().symbols().count());
         // SAFETY: C1 - the caller promises both.
         unsafe {
@@ -576,11 +546,9 @@ unsafe extern "C" fn jittison_link_split_block(
 ) -> *mut ErrorObject {
     with(link, |link| {
         let block = link.block(block)?;
+        check_optional_out(parts, "parts")?;
         // SAFETY: C1 - the caller promises it.
         let at = unsafe { read_slice(at, count, "at")? };
-        if !parts.is_null() {
-            check_out(parts, "parts")?;
-        }
         let split = link.graph_mut()?.split_block(block, at)?;
         if !parts.is_null() {
             for (position, part) in split.iter().enumerate().take(count) {

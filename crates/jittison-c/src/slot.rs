@@ -13,7 +13,6 @@
 //! | [`use_value`](Slot::use_value) | users + 1, if generation and live agree | anyone with a handle |
 //! | [`retire`](Slot::retire) | not live | one user: later uses of the handle fail |
 //! | [`drop_unused`](Slot::drop_unused) | not live, if there are no users | anyone with a handle, who drops the value |
-//! | [`drop_alone`](Used::drop_alone) | not live, no users, if there is one | that user, who drops the value |
 //! | drop of a [`Used`] | users − 1 | each user |
 //!
 //! The user whose drop leaves no users and a word that is not live is the last one: it drops the value, and the slot is empty.
@@ -32,25 +31,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Deref;
 
 #[cfg(not(loom))]
-use cell::UnsafeCell;
+pub(crate) use cell::UnsafeCell;
 
 /// The interface of loom's cell.
 #[cfg(not(loom))]
 mod cell {
-    pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        pub(super) fn new(value: T) -> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> UnsafeCell<T> {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
         #[inline]
-        pub(super) fn with<R>(&self, body: impl FnOnce(*const T) -> R) -> R {
+        pub(crate) fn with<R>(&self, body: impl FnOnce(*const T) -> R) -> R {
             body(self.0.get())
         }
 
         #[inline]
-        pub(super) fn with_mut<R>(&self, body: impl FnOnce(*mut T) -> R) -> R {
+        pub(crate) fn with_mut<R>(&self, body: impl FnOnce(*mut T) -> R) -> R {
             body(self.0.get())
         }
     }
@@ -166,25 +165,6 @@ pub(crate) struct Used<'a, T> {
 }
 
 impl<T> Used<'_, T> {
-    /// Retires the value and drops it, if this is its only use. The caller owns the slot then. Gives the use back if it is not, or
-    /// if the value is retired.
-    #[inline]
-    pub(crate) fn drop_alone(self) -> Result<(), Self> {
-        let word = self.slot.word.load(Ordering::Relaxed);
-        let alone = word & !USERS | 1;
-        let is_alone = word == alone && word & LIVE != 0;
-        // Acquire: pairs with the release of the users that have ended.
-        let take = || {
-            let empty = word & !(LIVE | USERS);
-            self.slot.word.compare_exchange(word, empty, Ordering::Acquire, Ordering::Relaxed)
-        };
-        if !is_alone || take().is_err() {
-            return Err(self);
-        }
-        self.slot.drop_value();
-        Ok(())
-    }
-
     /// Ends the use. If it was the last one of a retired value, drops the value, and returns true: the caller owns the slot then.
     #[inline]
     pub(crate) fn end(self) -> bool {
@@ -242,32 +222,6 @@ mod model {
                 used.end();
             }
             assert!(slot.use_value(generation).is_none() && !slot.drop_unused(generation));
-            user.join().unwrap();
-            assert_eq!(std::sync::Arc::strong_count(&value), 1);
-        });
-    }
-
-    /// Two threads use a value. One of them takes it if it is alone, or else retires it: one of them drops it.
-    #[test]
-    fn use_versus_take_alone() {
-        loom::model(|| {
-            let slot = Arc::new(Slot::new());
-            let value = std::sync::Arc::new(7);
-            let generation = slot.publish(value.clone());
-            let user = {
-                let slot = slot.clone();
-                thread::spawn(move || {
-                    if let Some(used) = slot.use_value(generation) {
-                        assert_eq!(**used, 7);
-                        used.end();
-                    }
-                })
-            };
-            if let Err(used) = slot.use_value(generation).expect("nobody else takes it").drop_alone() {
-                assert!(Slot::retire(&used));
-                used.end();
-            }
-            assert!(slot.use_value(generation).is_none());
             user.join().unwrap();
             assert_eq!(std::sync::Arc::strong_count(&value), 1);
         });

@@ -14,6 +14,47 @@ static void *elsewhere(void *unused) {
     return unused;
 }
 
+/* A manager that tries the guard whose refresh calls it. */
+static jittison_error *use_guard(jittison_key key, void *context) {
+    void *address = NULL;
+    (void)key;
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_guard_lookup(guard, dylib, STR("one"), &address));
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_guard_refresh(guard));
+    FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_guard_leave(guard));
+    ++*(int *)context;
+    return NULL;
+}
+
+static void transfer(jittison_key destination, jittison_key source, void *context) {
+    (void)destination, (void)source, (void)context;
+}
+
+static void record(jittison_key key, void *context) {
+    (void)key, (void)context;
+}
+
+static void what_a_refresh_runs_cannot_use_its_guard(jittison_session session) {
+    jittison_manager_callbacks callbacks = {0};
+    jittison_manager manager;
+    jittison_tracker tracker;
+    int calls = 0;
+    callbacks.size = sizeof callbacks;
+    callbacks.remove = use_guard;
+    callbacks.transfer = transfer;
+    OK(jittison_manager_create(session, &callbacks, &calls, &manager));
+    OK(jittison_tracker_create(dylib, &tracker));
+    OK(jittison_manager_record(manager, tracker, record, NULL));
+    OK(jittison_guard_enter(session, &guard));
+    OK(jittison_tracker_remove(tracker, NULL));
+    CHECK(calls == 0);
+    OK(jittison_guard_refresh(guard));
+    CHECK(calls == 1);
+    OK(jittison_guard_leave(guard));
+    OK(jittison_manager_deregister(manager));
+    OK(jittison_manager_release(manager));
+    OK(jittison_tracker_release(tracker));
+}
+
 /* A guard and a call that the destructor of a thread-specific value leaves, in its last round: after the destructors of the
  * library's own thread-local values. The destructor also enters and leaves another guard. */
 static pthread_key_t late;
@@ -79,7 +120,10 @@ int main(int argc, char **argv) {
     OK(jittison_removal_is_complete(removal, &flag));
     CHECK(flag);
 
+    OK(jittison_guard_leave(guard));
+    what_a_refresh_runs_cannot_use_its_guard(session);
     guards_are_left_while_a_thread_ends(session);
+    OK(jittison_guard_enter(session, &guard));
 
     OK(jittison_session_create(NULL, &foreign));
     OK(jittison_dylib_main(foreign, &foreign_dylib));
