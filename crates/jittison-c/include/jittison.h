@@ -113,7 +113,7 @@ enum {
     JITTISON_ERROR_INVALID_ARGUMENT = 2,
     /* A guard or a call was used by another thread than its own. Nothing was done. */
     JITTISON_ERROR_WRONG_THREAD = 3,
-    /* There are 2^24 handles of one kind. */
+    /* There are 2^24 handles of one kind. Nothing was done. */
     JITTISON_ERROR_TOO_MANY_HANDLES = 4,
     /* A panic in the library, which is a defect of it. */
     JITTISON_ERROR_PANIC = 5,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::graph::{GRAPHS, Graph, GraphHandle};
 use crate::handle::{Kind, Table};
@@ -128,7 +128,7 @@ unsafe extern "C" fn jittison_on_demand_create(
         let jit = SESSIONS.get(session.bits)?;
         // SAFETY: C1 - the caller promises it.
         let compiler = unsafe { read_compiler(callbacks, context)? };
-        ON_DEMAND.insert(jit.compile_on_demand(compiler)).map(Handle::new)
+        ON_DEMAND.insert_with(|| Ok(jit.compile_on_demand(compiler))).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
@@ -181,7 +181,7 @@ unsafe extern "C" fn jittison_reoptimizer_create(
         let calls = unsafe { read_slice(calls, count, "calls")? };
         // SAFETY: C1 - the caller promises it.
         let compiler = unsafe { read_compiler(callbacks, context)? };
-        REOPTIMIZERS.insert(jit.reoptimize_layer(compiler, calls)).map(Handle::new)
+        REOPTIMIZERS.insert_with(|| Ok(jit.reoptimize_layer(compiler, calls))).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
@@ -205,13 +205,13 @@ unsafe extern "C-unwind" fn jittison_reoptimizer_add(
             check_out(out, "out")?;
             let (layer, dylib) = (REOPTIMIZERS.get(layer.bits)?, DYLIBS.get(dylib.bits)?);
             // SAFETY: C1 - the caller promises it.
-            Ok((layer, dylib, unsafe { read_names(functions, count)? }))
+            Ok((layer, dylib, unsafe { read_names(functions, count)? }, TIERED.reserve()?))
         },
-        |(layer, dylib, functions)| {
+        |(layer, dylib, functions, place)| {
             // SAFETY: C3 - the header states the promises.
             let tiered = unsafe { layer.add(&dylib, &functions)? };
             // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || TIERED.insert(tiered).map(Handle::new)) }
+            unsafe { put(out, "out", || Ok(Handle::new(place.fill(tiered)))) }
         },
     )
 }
@@ -241,6 +241,7 @@ unsafe extern "C" fn jittison_tiered_reoptimize(
     has_begun: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(has_begun, "has_begun")?;
         let tiered = TIERED.get(tiered.bits)?;
         // SAFETY: C1 - the caller promises it.
         let begun = tiered.reoptimize(unsafe { function.read("function")? });

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use jittison::session::Visibility;
 use jittison::{Jit, JitDylib};
 
-use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Held, Kind, Table};
 use crate::removal::{Removal, give};
@@ -60,8 +60,9 @@ impl Deref for Named {
 /// Finds or makes a dylib of a session, and a handle of it.
 fn handle_of(session: Session, find: impl FnOnce(&Jit) -> Result<JitDylib, Failure>) -> Result<Dylib, Failure> {
     let jit = SESSIONS.get(session.bits)?;
+    let place = DYLIBS.reserve()?;
     let dylib = find(&jit)?;
-    DYLIBS.insert(Named::of(session, jit, dylib)).map(Handle::new)
+    Ok(Handle::new(place.fill(Named::of(session, jit, dylib))))
 }
 
 /// `jittison_link_entry`: a dylib of a link order.
@@ -156,6 +157,7 @@ unsafe extern "C" fn jittison_dylib_remove_from_link_order(
     was_in_order: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(was_in_order, "was_in_order")?;
         let was = DYLIBS.get(dylib.bits)?.remove_from_link_order(&*DYLIBS.get(other.bits)?);
         // SAFETY: C1 - the caller promises it.
         unsafe { put_if_wanted(was_in_order, was) };
@@ -171,6 +173,7 @@ unsafe extern "C" fn jittison_dylib_replace_in_link_order(
     was_in_order: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(was_in_order, "was_in_order")?;
         let (dylib, old) = (DYLIBS.get(dylib.bits)?, DYLIBS.get(old.bits)?);
         // SAFETY: C1 - the caller promises it.
         let entry = unsafe { read_link_order(entry, 1)? };
@@ -195,9 +198,10 @@ unsafe extern "C" fn jittison_dylib_link_order(
         }
         let order = DYLIBS.get(dylib.bits)?.link_order();
         let number = order.len();
-        for (position, (dylib, visibility)) in order.into_iter().take(capacity).enumerate() {
+        let places = DYLIBS.reserve_many(number.min(capacity))?;
+        for (position, (place, (dylib, visibility))) in places.into_iter().zip(order).enumerate() {
             let visibility = (visibility == Visibility::All).into();
-            let entry = LinkEntry { dylib: Handle::new(DYLIBS.insert(dylib.into())?), visibility, reserved: 0 };
+            let entry = LinkEntry { dylib: Handle::new(place.fill(dylib.into())), visibility, reserved: 0 };
             // SAFETY: C1 - the caller promises `capacity` places.
             unsafe { out.add(position).write(entry) };
         }
@@ -243,7 +247,10 @@ unsafe fn run_functions(
     run: impl FnOnce(&Jit, &JitDylib) -> jittison::error::Result<usize>,
 ) -> *mut ErrorObject {
     run_linked_code(
-        || Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?)),
+        || {
+            check_optional_out(functions, "functions")?;
+            Ok((SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?))
+        },
         |(jit, dylib)| {
             let count = run(&jit, &dylib)?;
             // SAFETY: C1 - the caller promises it.

@@ -81,25 +81,16 @@ unsafe extern "C-unwind" fn jittison_function_lookup(
             check_out(out, "out")?;
             // SAFETY: C1 - the caller promises it.
             let name = unsafe { name.read("name")? };
-            Ok((DYLIBS.get(dylib.bits)?, name))
+            Ok((DYLIBS.get(dylib.bits)?, name, FUNCTIONS.reserve()?))
         },
-        |(dylib, name)| {
+        |(dylib, name, place)| {
             // SAFETY: C3 - the header states the promises.
             let find = |jit: &Jit| Ok(unsafe { jit.lookup_in::<AnyFunction>(&dylib, name)? });
             let function = dylib.with_session(session, find)?;
             // SAFETY: C1 - the caller promises it.
-            unsafe { give_function(out, function) }
+            unsafe { put(out, "out", || Ok(Handle::new(place.fill(function)))) }
         },
     )
-}
-
-/// Writes a handle of a function to an out-parameter.
-///
-/// # Safety
-/// C1 for `out`.
-pub(crate) unsafe fn give_function(out: *mut FunctionHandle, function: Function<AnyFunction>) -> Result<(), Failure> {
-    // SAFETY: C1 - the caller promises it.
-    unsafe { put(out, "out", || FUNCTIONS.insert(function).map(Handle::new)) }
 }
 
 #[unsafe(no_mangle)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Handle, read_options};
@@ -107,8 +107,8 @@ unsafe extern "C" fn jittison_generator_suspend(out: *mut SuspensionHandle) -> *
         let current = unsafe { CURRENT.get().as_ref() };
         let current = current.ok_or_else(|| Failure::argument("no generator that may suspend runs on this thread"))?;
         let is_other = || Failure::argument("the lookup cannot be suspended, or is suspended already");
-        let captured = current.capture().ok_or_else(is_other)?;
-        SUSPENSIONS.insert(Mutex::new(Some(captured))).map(Handle::new)
+        let capture = || Ok(Mutex::new(Some(current.capture().ok_or_else(is_other)?)));
+        SUSPENSIONS.insert_with(capture).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", capture) })
@@ -155,8 +155,7 @@ unsafe extern "C" fn jittison_generator_create_reexports(
             None => true,
         };
         let generator: Arc<dyn DefinitionGenerator> = Arc::new(ReexportsGenerator::new(&source, filter));
-        dylib.add_generator(generator.clone());
-        GENERATORS.insert(generator).map(Handle::new)
+        add(&dylib, generator)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
@@ -180,10 +179,16 @@ unsafe extern "C" fn jittison_generator_create(
         let dylib = DYLIBS.get(dylib.bits)?;
         let context = OwnedContext::new(context, callbacks.dropped);
         let generator: Arc<dyn DefinitionGenerator> = Arc::new(Generator { callbacks, context });
-        dylib.add_generator(generator.clone());
         // SAFETY: C1 - the caller promises it.
-        unsafe { put(out, "out", || GENERATORS.insert(generator).map(Handle::new)) }
+        unsafe { put(out, "out", || add(&dylib, generator)) }
     })
+}
+
+/// Adds a generator to a dylib, and makes a handle of it.
+fn add(dylib: &JitDylib, generator: Arc<dyn DefinitionGenerator>) -> Result<GeneratorHandle, Failure> {
+    let place = GENERATORS.reserve()?;
+    dylib.add_generator(generator.clone());
+    Ok(Handle::new(place.fill(generator)))
 }
 
 #[unsafe(no_mangle)]
@@ -193,6 +198,7 @@ unsafe extern "C" fn jittison_generator_remove(
     was_there: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(was_there, "was_there")?;
         let (generator, dylib) = (GENERATORS.get(generator.bits)?, DYLIBS.get(dylib.bits)?);
         let was = dylib.remove_generator(&generator);
         // SAFETY: C1 - the caller promises it.

@@ -18,6 +18,7 @@
 //! | `plugin.rs`, `link.rs` | plugins, and links as their callbacks see and change them |
 //! | `mapper.rs`, `observer.rs` | memory mappers and observers of the embedder |
 //! | `removal.rs` | tickets of removals |
+//! | `full_tables.rs` | a test of all functions that make handles |
 //! | `memory.rs`, `json.rs`, `program.rs` | measures and maps of code memory; programs with a `main` |
 //!
 //! # Panics and exceptions
@@ -52,6 +53,8 @@ mod compiler;
 mod dylib;
 mod entry;
 mod error;
+#[cfg(test)]
+mod full_tables;
 mod function;
 mod generator;
 mod graph;

@@ -6,7 +6,7 @@ use jittison::session::{LookupResult, Pin, RequiredState, SymbolFlags, SymbolReq
 use jittison::{Error, JitDylib};
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, run};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::generator::Request;
 use crate::handle::{Kind, Table};
@@ -121,6 +121,7 @@ unsafe extern "C" fn jittison_symbol_state(
 ) -> *mut ErrorObject {
     run(|| {
         check_out(state, "state")?;
+        check_optional_out(flags, "flags")?;
         let dylib = DYLIBS.get(dylib.bits)?;
         // SAFETY: C1 - the caller promises it.
         let name = unsafe { name.read("name")? };
@@ -135,7 +136,7 @@ unsafe extern "C" fn jittison_symbol_state(
         let found = dylib.symbol_flags(name).unwrap_or(SymbolFlags::NONE);
         // SAFETY: C1 - the caller promises both.
         unsafe {
-            crate::entry::put_if_wanted(flags, show_flags(found));
+            put_if_wanted(flags, show_flags(found));
             put(state, "state", || Ok(number))
         }
     })
@@ -164,14 +165,16 @@ unsafe extern "C" fn jittison_pin_create(
     out: *mut PinHandle,
 ) -> *mut ErrorObject {
     let pin = || {
+        check_optional_out(address, "address")?;
+        let place = PINS.reserve()?;
         let dylib = DYLIBS.get(dylib.bits)?;
         // SAFETY: C1 - the caller promises it.
         let name = unsafe { name.read("name")? };
         let is_unready = || Failure::argument(format!("`{name}` is not ready in `{}`, or is absolute", dylib.name()));
         let (found, pin) = dylib.pin(name).ok_or_else(is_unready)?;
         // SAFETY: C1 - the caller promises it.
-        unsafe { crate::entry::put_if_wanted(address, found.value()) };
-        PINS.insert(pin).map(Handle::new)
+        unsafe { put_if_wanted(address, found.value()) };
+        Ok(Handle::new(place.fill(pin)))
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", pin) })

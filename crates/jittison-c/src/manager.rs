@@ -122,9 +122,10 @@ unsafe extern "C" fn jittison_manager_create(
         let jit = SESSIONS.get(session.bits)?;
         let context = OwnedContext::new(context, callbacks.dropped);
         let manager = Arc::new(Manager { callbacks, context, keys: Mutex::default() });
+        let place = MANAGERS.reserve()?;
         jit.session().register_manager(manager.clone());
         // SAFETY: C1 - the caller promises it.
-        unsafe { put(out, "out", || MANAGERS.insert(Registered { manager, jit }).map(Handle::new)) }
+        unsafe { put(out, "out", || Ok(Handle::new(place.fill(Registered { manager, jit })))) }
     })
 }
 

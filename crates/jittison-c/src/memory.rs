@@ -6,7 +6,7 @@ use std::ptr;
 use jittison::MemoryUsage;
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::graph::read_pool;
 use crate::json::to_json;
@@ -158,6 +158,7 @@ unsafe extern "C" fn jittison_memory_map_json(session: Session, out: *mut *mut T
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_memory_release_free(session: Session, bytes: *mut u64) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(bytes, "bytes")?;
         let released = SESSIONS.get(session.bits)?.release_free();
         // SAFETY: C1 - the caller promises it.
         unsafe { put_if_wanted(bytes, released.bytes) };

@@ -3,7 +3,7 @@
 use jittison::{Jit, ResourceTracker};
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{put_if_wanted, run};
+use crate::entry::{check_optional_out, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::session::{SESSIONS, Session};
 use crate::text::{Str, read_slice};
@@ -69,6 +69,7 @@ unsafe extern "C" fn jittison_archive_add(
     members: *mut usize,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(members, "members")?;
         let (jit, tracker) = (SESSIONS.get(session.bits)?, TRACKERS.get(tracker.bits)?);
         // SAFETY: C1 - the caller promises it.
         let path = unsafe { path.read("path")? };

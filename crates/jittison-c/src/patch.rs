@@ -10,9 +10,9 @@ use jittison::{Patch, Patchable, PreparedPatch};
 use parking_lot::Mutex;
 
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, put_if_wanted, run, run_linked_code};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
-use crate::function::{AnyFunction, FunctionHandle, give_function};
+use crate::function::{AnyFunction, FUNCTIONS, FunctionHandle};
 use crate::graph::{GraphHandle, take_built};
 use crate::handle::{Kind, Table};
 use crate::json::versions_to_json;
@@ -86,7 +86,7 @@ unsafe extern "C" fn jittison_patchable_create(
                 builder = builder.max_versions(options.max_versions);
             }
         }
-        PATCHABLES.insert(builder.build()?).map(Handle::new)
+        PATCHABLES.insert_with(|| Ok(builder.build()?)).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
@@ -104,6 +104,7 @@ unsafe extern "C" fn jittison_patchable_rollback(
     retired: *mut Removal,
 ) -> *mut ErrorObject {
     let roll_back = || {
+        check_optional_out(version, "version")?;
         let rolled_back = PATCHABLES.get(patchable.bits)?.rollback()?;
         // SAFETY: C1 - the caller promises it.
         unsafe { put_if_wanted(version, rolled_back.version) };
@@ -142,13 +143,14 @@ unsafe extern "C-unwind" fn jittison_patchable_create_from(
             check_out(out, "out")?;
             let (jit, dylib) = (SESSIONS.get(session.bits)?, DYLIBS.get(dylib.bits)?);
             // SAFETY: C1 - the caller promises both.
-            Ok((jit, dylib, unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) }))
+            let (name, bytes) = unsafe { (name.read("name")?, read_slice(bytes, size, "bytes")?) };
+            Ok((jit, dylib, name, bytes, PATCHABLES.reserve()?))
         },
-        |(jit, dylib, (name, bytes))| {
+        |(jit, dylib, name, bytes, place)| {
             // SAFETY: C3 - the header states the promises.
             let patchable = unsafe { jit.add_rebindable(&dylib, name, bytes)? };
             // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || PATCHABLES.insert(patchable).map(Handle::new)) }
+            unsafe { put(out, "out", || Ok(Handle::new(place.fill(patchable)))) }
         },
     )
 }
@@ -275,16 +277,17 @@ unsafe extern "C-unwind" fn jittison_patch_lookup(
             check_out(out, "out")?;
             // SAFETY: C1 - the caller promises it.
             let name = unsafe { name.read("name")? };
+            let place = FUNCTIONS.reserve()?;
             match &*PATCHES.get(patch.bits)?.lock() {
-                State::Linked(linked) => Ok((linked.clone(), name)),
+                State::Linked(linked) => Ok((linked.clone(), name, place)),
                 other => Err(other.refusal()),
             }
         },
-        |(linked, name)| {
+        |(linked, name, place)| {
             // SAFETY: C3 - the header states the promises.
             let function = unsafe { linked.lookup::<AnyFunction>(name)? };
             // SAFETY: C1 - the caller promises it.
-            unsafe { give_function(out, function) }
+            unsafe { put(out, "out", || Ok(Handle::new(place.fill(function)))) }
         },
     )
 }
@@ -296,6 +299,7 @@ unsafe extern "C" fn jittison_patch_commit(
     retired: *mut Removal,
 ) -> *mut ErrorObject {
     let commit = || {
+        check_optional_out(version, "version")?;
         let state = PATCHES.get(patch.bits)?;
         let linked = {
             let mut state = state.lock();

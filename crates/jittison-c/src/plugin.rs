@@ -15,7 +15,7 @@ use jittison::{Jit, ResourceKey};
 
 use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::Dylib;
-use crate::entry::{check_out, put, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::ErrorObject;
 use crate::handle::{Held, Kind, Table};
 use crate::link::{LinkHandle, Stage, during};
@@ -236,15 +236,17 @@ unsafe extern "C" fn jittison_plugin_add(
             manager.check_session(jit.main_dylib().clone())?;
         }
         let plugin: Arc<dyn LinkPlugin> = Arc::new(Shared(Arc::new(Plugin { name, callbacks, manager, context })));
+        let place = PLUGINS.reserve()?;
         jit.layer().add_plugin(plugin.clone());
         // SAFETY: C1 - the caller promises it.
-        unsafe { put(out, "out", || PLUGINS.insert(Added { plugin, jit }).map(Handle::new)) }
+        unsafe { put(out, "out", || Ok(Handle::new(place.fill(Added { plugin, jit })))) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_plugin_remove(plugin: PluginHandle, was_there: *mut bool) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(was_there, "was_there")?;
         let added = PLUGINS.get(plugin.bits)?;
         let was = added.jit.layer().remove_plugin(&added.plugin);
         // SAFETY: C1 - the caller promises it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jittison::Error;
 use parking_lot::Mutex;
 
-use crate::entry::{check_out, put, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Context, Handle, SESSIONS, Session};
@@ -22,7 +22,7 @@ static REMOVALS: Table<Ticket> = Table::new(Kind::Removal);
 /// Called once, with the error of the managers or null, when a removal is complete. The callee owns the error.
 type OnComplete = unsafe extern "C-unwind" fn(*mut ErrorObject, *mut c_void);
 
-/// Removes, and gives the ticket to a caller that wants it.
+/// Removes, and gives the ticket to a caller that wants it. Without a place for the ticket, `remove` is not called.
 ///
 /// # Safety
 /// C1 for `out`, which may be null.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn give(out: *mut Removal, remove: impl FnOnce() -> Result<Tic
         return remove().map(drop);
     }
     // SAFETY: C1 - the caller promises it.
-    unsafe { put(out, "removal", || REMOVALS.insert(remove()?).map(Handle::new)) }
+    unsafe { put(out, "removal", || REMOVALS.insert_with(remove).map(Handle::new)) }
 }
 
 #[unsafe(no_mangle)]
@@ -41,10 +41,13 @@ unsafe extern "C" fn jittison_removal_pending(
     count: *mut usize,
 ) -> *mut ErrorObject {
     let pending = || {
-        let pending = SESSIONS.get(session.bits)?.session().pending_removals();
+        check_optional_out(count, "count")?;
+        let jit = SESSIONS.get(session.bits)?;
+        let place = REMOVALS.reserve()?;
+        let pending = jit.session().pending_removals();
         // SAFETY: C1 - the caller promises it.
         unsafe { put_if_wanted(count, pending.len()) };
-        REMOVALS.insert(pending).map(Handle::new)
+        Ok(Handle::new(place.fill(pending)))
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", pending) })
@@ -69,8 +72,9 @@ unsafe extern "C" fn jittison_removal_wait(
     is_complete: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
-        if timeout_ms != FOREVER {
-            check_out(is_complete, "is_complete")?;
+        match timeout_ms {
+            FOREVER => check_optional_out(is_complete, "is_complete")?,
+            _ => check_out(is_complete, "is_complete")?,
         }
         let ticket = REMOVALS.get(removal.bits)?;
         // A time that no clock reaches is no deadline.
@@ -184,6 +188,9 @@ unsafe extern "C" fn jittison_removal_blockers(
     guards: *mut usize,
 ) -> *mut ErrorObject {
     run(|| {
+        for (out, name) in [(handles, "handles"), (dependants, "dependants"), (guards, "guards")] {
+            check_optional_out(out, name)?;
+        }
         let ticket = REMOVALS.get(removal.bits)?;
         let blockers = ticket.iter().map(jittison::Removal::blockers);
         let (held, dependent) =

@@ -6,7 +6,7 @@ use std::ptr;
 
 use jittison::Jit;
 
-use crate::entry::{put, run};
+use crate::entry::{check_optional_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::options::builder_of;
@@ -46,7 +46,7 @@ unsafe extern "C" fn jittison_session_create(options: *const c_void, out: *mut S
                 // SAFETY: C1 - the caller promises the options.
                 false => unsafe { builder_of(&read_options(options.cast())?)? },
             };
-            SESSIONS.insert(builder.build()?).map(Handle::new)
+            SESSIONS.insert_with(|| Ok(builder.build()?)).map(Handle::new)
         };
         // SAFETY: C1 - the caller promises it.
         unsafe { put(out, "out", create) }
@@ -61,9 +61,10 @@ unsafe extern "C" fn jittison_session_destroy(session: Session) -> *mut ErrorObj
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_session_reclaim(session: Session, count: *mut usize) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(count, "count")?;
         let reclaimed = SESSIONS.get(session.bits)?.session().reclaim();
         // SAFETY: C1 - the caller promises it.
-        unsafe { crate::entry::put_if_wanted(count, reclaimed) };
+        unsafe { put_if_wanted(count, reclaimed) };
         Ok(())
     })
 }

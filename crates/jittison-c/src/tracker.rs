@@ -27,14 +27,14 @@ struct AbsoluteSymbol {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_tracker_create(dylib: Dylib, out: *mut Tracker) -> *mut ErrorObject {
-    let create = || TRACKERS.insert(DYLIBS.get(dylib.bits)?.create_tracker()?).map(Handle::new);
+    let create = || TRACKERS.insert_with(|| Ok(DYLIBS.get(dylib.bits)?.create_tracker()?)).map(Handle::new);
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", create) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_tracker_default(dylib: Dylib, out: *mut Tracker) -> *mut ErrorObject {
-    let find = || TRACKERS.insert(DYLIBS.get(dylib.bits)?.default_tracker()?).map(Handle::new);
+    let find = || TRACKERS.insert_with(|| Ok(DYLIBS.get(dylib.bits)?.default_tracker()?)).map(Handle::new);
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", find) })
 }
@@ -179,8 +179,9 @@ unsafe fn give_list<T>(
     }
     let found = find()?;
     let number = found.len();
-    for (position, value) in found.into_iter().take(capacity).enumerate() {
-        let handle = Handle::new(table.insert(value)?);
+    let places = table.reserve_many(number.min(capacity))?;
+    for (position, (place, value)) in places.into_iter().zip(found).enumerate() {
+        let handle = Handle::new(place.fill(value));
         // SAFETY: C1 - the caller promises `capacity` places.
         unsafe { out.add(position).write(handle) };
     }

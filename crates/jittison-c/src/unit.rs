@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::dylib::{DYLIBS, Dylib};
-use crate::entry::{check_out, put, put_if_wanted, run};
+use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
 use crate::session::{Handle, read_options};
@@ -75,7 +75,7 @@ impl MaterializationUnit for Unit {
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
         let Some(materialize) = self.callbacks.materialize else { return };
         // A table that is full drops the responsibility, which fails its symbols.
-        let Ok(bits) = RESPONSIBILITIES.insert(Mutex::new(Some(responsibility))) else { return };
+        let Ok(bits) = RESPONSIBILITIES.insert(held(responsibility)) else { return };
         // SAFETY: C5 - the caller promises the callback and its context.
         unsafe { materialize(Handle::new(bits), self.context.get()) };
     }
@@ -158,15 +158,15 @@ unsafe extern "C" fn jittison_unit_begin(
         let tracker = TRACKERS.get(tracker.bits)?;
         // SAFETY: C1 - the caller promises both.
         let (name, symbols) = unsafe { (name.read("name")?, read_symbols(symbols, count)?) };
-        keep(tracker.define_materializing(name, symbols)?)
+        RESPONSIBILITIES.insert_with(|| Ok(held(tracker.define_materializing(name, symbols)?))).map(Handle::new)
     };
     // SAFETY: C1 - the caller promises it.
     run(|| unsafe { put(out, "out", begin) })
 }
 
-/// Makes a handle of a responsibility.
-fn keep(responsibility: MaterializationResponsibility) -> Result<Responsibility, Failure> {
-    RESPONSIBILITIES.insert(Mutex::new(Some(responsibility))).map(Handle::new)
+/// What a handle has of a responsibility that is neither emitted nor failed.
+fn held(responsibility: MaterializationResponsibility) -> HeldResponsibility {
+    Mutex::new(Some(responsibility))
 }
 
 #[unsafe(no_mangle)]
@@ -195,6 +195,7 @@ unsafe extern "C" fn jittison_responsibility_add_symbols(
     was_added: *mut bool,
 ) -> *mut ErrorObject {
     run(|| {
+        check_optional_out(was_added, "was_added")?;
         // SAFETY: C1 - the caller promises it.
         let symbols = unsafe { read_symbols(symbols, count)? };
         edit(responsibility, |responsibility| {
@@ -223,9 +224,9 @@ unsafe extern "C" fn jittison_responsibility_delegate(
         let read = |name: &Str| unsafe { name.read("the name of a symbol") };
         let names = names.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         edit(responsibility, |responsibility| {
-            let delegated = responsibility.delegate(&names)?;
+            let delegated = RESPONSIBILITIES.insert_with(|| Ok(held(responsibility.delegate(&names)?)))?;
             // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || keep(delegated)) }
+            unsafe { put(out, "out", || Ok(Handle::new(delegated))) }
         })
     })
 }
