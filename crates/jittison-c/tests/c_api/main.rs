@@ -6,12 +6,14 @@
 //! | `areas.rs` | the programs, and the objects that they link |
 //! | `header.rs` | the header is good C and C++, and declares what the library exports |
 //! | `installed.rs` | the installed package is used by another project |
+//! | `tools.rs` | gdb and perf know linked functions |
 //! | `building.rs` | how a program is compiled against the library and run |
 
 mod areas;
 mod building;
 mod header;
 mod installed;
+mod tools;
 
 use std::path::PathBuf;
 
