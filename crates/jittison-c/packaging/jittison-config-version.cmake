@@ -1,0 +1,15 @@
+# The version of the header. Before 1.0 a minor version may change the interface.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../../include/jittison.h" _jittison_lines REGEX "^#define JITTISON_VERSION_")
+string(REGEX MATCHALL "[0-9]+" _jittison_numbers "${_jittison_lines}")
+list(GET _jittison_numbers 0 1 _jittison_interface)
+string(REPLACE ";" "." _jittison_interface "${_jittison_interface}")
+string(REPLACE ";" "." PACKAGE_VERSION "${_jittison_numbers}")
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION OR
+   NOT "${PACKAGE_FIND_VERSION_MAJOR}.${PACKAGE_FIND_VERSION_MINOR}" STREQUAL _jittison_interface)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
