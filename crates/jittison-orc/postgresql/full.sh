@@ -1,16 +1,22 @@
 # `run --full`: PostgreSQL's regression tests with both linkers, parallel query on and off. Exactly the same tests must differ.
 
+package=$(dpkg-query -W -f '${Version}' "postgresql-$version")
 source=${PG_SOURCE:-$work/source}
 if [ ! -e "$source/src/test/regress/parallel_schedule" ]; then
-    package=$(dpkg-query -W -f '${Version}' "postgresql-$version")
-    "$here/../fetch-source" "$work/fetched" "postgresql-$version=$package" '*/src/test/regress/*'
-    source=$work/fetched
+    "$here/../fetch-source" "$source" "postgresql-$version=$package" '*/src/test/regress/*'
 fi
 tests=$source/src/test/regress
-pg_regress=$(find "$libraries/pgxs" -name pg_regress -type f | head -1)
+# The headers must be those of this very server: a test in C uses functions that came with an update.
 headers=${PG_HEADERS:-/usr/include/postgresql/$version/server}
-if [ -z "$pg_regress" ] || [ ! -e "$headers/postgres.h" ]; then
-    echo "postgresql: --full needs pg_regress and PostgreSQL's headers (Debian: \`apt-get install postgresql-server-dev-all\`)"
+is_of_server() { grep -qs "define PG_VERSION_STR \"PostgreSQL $("$programs/postgres" --version | cut -d' ' -f3) " "$headers"/pg_config*.h; }
+if ! is_of_server; then
+    mkdir -p "$work/headers"
+    (cd "$work/headers" && apt-get -qq download "postgresql-server-dev-$version=$package" && dpkg -x ./*.deb .)
+    headers=$work/headers/usr/include/postgresql/$version/server
+fi
+pg_regress=$(find "$libraries/pgxs" -name pg_regress -type f | head -1)
+if [ -z "$pg_regress" ] || ! is_of_server; then
+    echo "postgresql: --full needs pg_regress and the headers of this server (Debian: \`apt-get install postgresql-server-dev-all\`)"
     exit 1
 fi
 mkdir "$work/regress"
@@ -46,9 +52,9 @@ parallel_on=('max_parallel_workers_per_gather = 2')
 [ -z "${FORCED:-}" ] || parallel_on+=('parallel_setup_cost = 0' 'parallel_tuple_cost = 0' 'min_parallel_table_scan_size = 0')
 printf '%-14s %-10s %s\n' 'parallel query' linker outcome
 failed=0
-for parallel in off on; do
+for parallel in ${PARALLEL:-off on}; do
     if [ $parallel = on ]; then settings=("${parallel_on[@]}"); else settings=("${parallel_off[@]}"); fi
-    for linker in llvmjit jittison; do
+    for linker in jittison llvmjit; do
         if [ $linker = jittison ]; then provider=$own_provider; else provider=llvmjit; fi
         printf '%-14s %-10s ' $parallel $linker
         differing "$linker-$parallel" "$provider" "${settings[@]}"
