@@ -1,4 +1,5 @@
 # `run --full`: PostgreSQL's regression tests with both linkers, parallel query on and off. Exactly the same tests must differ.
+# TESTS names some tests, in order, instead of all; PARALLEL is `off` or `on` instead of both.
 
 package=$(dpkg-query -W -f '${Version}' "postgresql-$version")
 source=${PG_SOURCE:-$work/source}
@@ -36,7 +37,8 @@ differing() {
     [ "$(id -u)" = 0 ] && chown "$user" "$output"
     as_user timeout 5400 "$pg_regress" --inputdir="$work/regress" --outputdir="$output" --dlpath="$work/regress" \
         --bindir="$programs" --dbname=regression --host="$PGHOST" --port="$PGPORT" --user="$user" \
-        --max-connections=4 --schedule="$work/regress/parallel_schedule" >"$output/log" 2>&1 || true
+        --max-connections=4 $(if [ -n "${TESTS:-}" ]; then echo "$TESTS"; else echo "--schedule=$work/regress/parallel_schedule"; fi) \
+        >"$output/log" 2>&1 || true
     if ! grep -qE "tests (passed|failed)|of [0-9]+ tests" "$output/log"; then
         tail -20 "$output/log"
         exit 1

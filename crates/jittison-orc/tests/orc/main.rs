@@ -1,4 +1,4 @@
-//! LLVM's ORC C API on jittison, used by C programs that LLVM 19 compiles for.
+//! LLVM's ORC C API on jittison, used by C programs that LLVM 19 and LLVM 14 compile for.
 //!
 //! | file | holds |
 //! |---|---|
@@ -33,11 +33,11 @@ fn succeed(command: &mut Command) -> String {
     text
 }
 
-/// Compiles `tests/c/NAME.c` against LLVM 19. `library`: linked before LLVM's.
-fn compile(name: &str, directory: &PrivateDir, library: Option<&Path>) -> Option<PathBuf> {
+/// Compiles `tests/c/NAME.c` against an LLVM. `library`: linked before LLVM's.
+fn compile(name: &str, version: u32, directory: &PrivateDir, library: Option<&Path>) -> Option<PathBuf> {
     let mut compiler = require("cc")?;
-    let found = llvm_config(19, "--includedir").zip(llvm_config(19, "--libdir"));
-    if !require_that(found.is_some(), "llvm-config-19") {
+    let found = llvm_config(version, "--includedir").zip(llvm_config(version, "--libdir"));
+    if !require_that(found.is_some(), &format!("llvm-config-{version}")) {
         return None;
     }
     let (headers, libraries) = found?;
@@ -47,7 +47,7 @@ fn compile(name: &str, directory: &PrivateDir, library: Option<&Path>) -> Option
     if let Some(library) = library {
         compiler.arg(library).arg(format!("-Wl,-rpath,{}", library.parent()?.display()));
     }
-    compiler.arg(format!("-L{libraries}")).arg("-lLLVM-19").arg(format!("-Wl,-rpath,{libraries}"));
+    compiler.arg(format!("-L{libraries}")).arg(format!("-lLLVM-{version}")).arg(format!("-Wl,-rpath,{libraries}"));
     succeed(&mut compiler);
     Some(program)
 }
@@ -55,7 +55,7 @@ fn compile(name: &str, directory: &PrivateDir, library: Option<&Path>) -> Option
 #[test]
 fn a_program_that_is_linked_against_the_library_first_gets_all_promises() {
     let directory = PrivateDir::new();
-    let Some(program) = compile("modules", &directory, Some(&shared_library())) else { return };
+    let Some(program) = compile("modules", 19, &directory, Some(&shared_library())) else { return };
     let output = succeed(Command::new(program).arg(directory.path("")));
     assert!(output.ends_with("all promises hold\n"), "{output}");
 }
@@ -63,7 +63,15 @@ fn a_program_that_is_linked_against_the_library_first_gets_all_promises() {
 #[test]
 fn a_program_that_knows_only_llvm_gets_all_promises_with_a_preload() {
     let directory = PrivateDir::new();
-    let Some(program) = compile("modules", &directory, None) else { return };
+    let Some(program) = compile("modules", 19, &directory, None) else { return };
     let output = succeed(Command::new(program).arg(directory.path("")).env("LD_PRELOAD", shared_library()));
+    assert!(output.ends_with("all promises hold\n"), "{output}");
+}
+
+#[test]
+fn a_program_for_llvm_14_gets_its_own_layouts_and_arguments() {
+    let directory = PrivateDir::new();
+    let Some(program) = compile("older", 14, &directory, None) else { return };
+    let output = succeed(Command::new(program).env("LD_PRELOAD", shared_library()));
     assert!(output.ends_with("all promises hold\n"), "{output}");
 }
