@@ -35,10 +35,7 @@ const REASONS: [(&str, &str); 14] = [
         "a definition is aligned less than a common symbol that code may rely on; GNU ld warns",
     ),
     ("common symbol", "a definition is smaller than a common symbol that code may rely on; GNU ld warns"),
-    (
-        "not in memory, or was dropped with its group",
-        "a symbol of a note, which is not loaded, or of a section of a dropped group",
-    ),
+    ("not in memory, or was dropped with its group", "a symbol of a section that is not loaded, or of a dropped group"),
     ("without a known size", "the size of a symbol of a library"),
     ("bounds of section", "a part of the section is in an object that is linked later, or of another kind"),
     ("is needed by files after the archive", "native linkers differ in which definition they take"),

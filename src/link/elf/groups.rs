@@ -15,7 +15,7 @@ use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{LittleEndian, U32};
 
 use crate::error::Error;
-use crate::link::elf::{ElfObject, LE, SectionHeader, is_loaded, shn, st};
+use crate::link::elf::{ElfObject, LE, SectionHeader, shn, st};
 use crate::link::graph::SymbolIndex;
 
 /// The COMDAT groups of an object.
@@ -81,8 +81,9 @@ impl<'a> Groups<'a> {
             let own;
             (own, rest) = rest.split_at(rest.partition_point(|(group, _)| *group <= number));
             let is_named = self.signatures.binary_search(signature).is_ok();
-            let is_in_memory =
-                |section: &U32<LittleEndian>| section_at(object, section.get(LE) as usize).is_some_and(is_loaded);
+            let is_in_memory = |section: &U32<LittleEndian>| {
+                section_at(object, section.get(LE) as usize).is_some_and(|section| object.is_loaded(section))
+            };
             let is_unnamed = !is_named
                 && is_local_or_undefined(object, *signature)
                 && match own {

@@ -16,7 +16,7 @@ use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::{group_claim_name, is_private};
 use crate::link::elf::groups::{Groups, UnnamedGroup};
-use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, is_loaded, shf, shn, sht, st};
+use crate::link::elf::{Defined, ElfObject, ElfSymbol, LE, Outline, shf, shn, sht, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::init_fragments;
 use crate::link::initializers;
@@ -315,7 +315,7 @@ fn place_of(object: &ElfObject<'_>, symbol: &ElfSymbol, index: SymbolIndex) -> P
     // An index of a section that does not exist is refused when the object is read.
     let section = object.symbols.section(symbol, index.index()).ok().flatten();
     match section.and_then(|section| object.sections.section(object::SectionIndex(section)).ok()) {
-        Some(section) if !is_loaded(section) => Place::NotLoaded,
+        Some(section) if !object.is_loaded(section) => Place::NotLoaded,
         Some(section) if section.sh_flags(LE).0 & shf::GROUP != 0 => Place::InGroup,
         _ => Place::Plain,
     }

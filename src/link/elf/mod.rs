@@ -223,6 +223,16 @@ impl<'a> ElfObject<'a> {
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }
 
+    /// Whether a section is part of the running program. No linker loads a section with `SHF_EXCLUDE`; the types of tables
+    /// that only a linker reads have no place in memory; and a linker reads the properties of an object and writes its
+    /// own.
+    pub(crate) fn is_loaded(&self, section: &SectionHeader) -> bool {
+        let kind = section.sh_type(LE).0;
+        section.sh_flags(LE).0 & (shf::ALLOC | shf::EXCLUDE) == shf::ALLOC
+            && !matches!(kind, sht::RELA | sht::REL | sht::CREL | sht::GROUP)
+            && !(kind == sht::NOTE && self.bytes_from_section_name(section).is_ok_and(is_properties))
+    }
+
     /// A symbol's name as text.
     ///
     /// # Errors
@@ -289,12 +299,9 @@ pub(crate) fn section_name_table<'a>(
     index.and_then(|index| sections.section(index).ok()?.data(LE, bytes).ok()).unwrap_or_default()
 }
 
-/// Whether a section is part of the running program. Notes describe a file, not running code; no linker loads a section
-/// with `SHF_EXCLUDE`; and the types of tables that only a linker reads have no place in memory.
-pub(crate) fn is_loaded(section: &SectionHeader) -> bool {
-    let kind = section.sh_type(LE).0;
-    section.sh_flags(LE).0 & (shf::ALLOC | shf::EXCLUDE) == shf::ALLOC
-        && !matches!(kind, sht::NOTE | sht::RELA | sht::REL | sht::CREL | sht::GROUP)
+/// Whether a section's name, which starts here, is the one for properties.
+pub(crate) fn is_properties(from_name: &[u8]) -> bool {
+    from_name.strip_prefix(b".note.gnu.property").is_some_and(|rest| matches!(rest.first(), None | Some(0)))
 }
 
 /// Describes bytes that are not ELF, for an error.

@@ -1,19 +1,20 @@
 //! The properties of an object: notes of the owner "GNU" and the type `NT_GNU_PROPERTY_TYPE_0`, usually in
 //! `.note.gnu.property`.
+//!
+//! A linker reads the sections of that name and writes its own, so they are not loaded. Other notes are data like any
+//! other: code may refer to them.
 
 use object::read::elf::SectionHeader as _;
 
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, SectionHeader};
-use crate::link::graph::BlockId;
 
 impl Reader<'_, '_> {
-    /// Reads a section of notes. Notes describe a file and not running code, so there is no block. A note that is
-    /// malformed says nothing.
+    /// Reads the properties in a section of notes. A note that is malformed says nothing.
     #[cold]
-    pub(super) fn notes(&mut self, section: &SectionHeader) -> Option<BlockId> {
+    pub(super) fn properties(&mut self, section: &SectionHeader) {
         let arch = self.object.arch;
-        let mut notes = section.notes(LE, self.object.bytes).ok()??;
+        let Ok(Some(mut notes)) = section.notes(LE, self.object.bytes) else { return };
         while let Ok(Some(note)) = notes.next() {
             let Some(mut properties) = note.gnu_properties(LE) else { continue };
             while let Ok(Some(property)) = properties.next() {
@@ -21,6 +22,5 @@ impl Reader<'_, '_> {
                 self.graph.marks_entries |= arch.is_mark_property(property.pr_type().0, value);
             }
         }
-        None
     }
 }

@@ -24,7 +24,9 @@ use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::groups::GRP_COMDAT;
 use crate::link::elf::interface::visit_definitions;
-use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shf, shn, sht, st};
+use crate::link::elf::{
+    ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, is_properties, shf, shn, sht, st,
+};
 use crate::link::graph::{
     Binding, Block, BlockId, Content, Definition, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
@@ -213,7 +215,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// Makes the block of a loaded section. `None` for a section that the link does not place in memory: excluded
-    /// sections, notes, relocations and section groups.
+    /// sections, properties, relocations and section groups.
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
         let object = self.object;
         let (text, from_name) = self.section_name(section)?;
@@ -236,7 +238,12 @@ impl<'data> Reader<'_, 'data> {
             sht::PROGBITS | sht::NOBITS => {}
             _ if object.arch.is_unwind_section(kind) => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
-            sht::NOTE => return Ok(self.notes(section)),
+            sht::NOTE => {
+                self.properties(section);
+                if is_properties(from_name) {
+                    return Ok(None);
+                }
+            }
             sht::RELA | sht::REL | sht::CREL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }

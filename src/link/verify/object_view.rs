@@ -25,6 +25,8 @@ const SHT_NOTE: u32 = 7;
 const SHT_REL: u32 = 9;
 const SHT_GROUP: u32 = 17;
 const SHT_CREL: u32 = 0x4000_0014;
+/// The section of notes that a linker merges, and does not copy.
+const PROPERTIES: &[u8] = b".note.gnu.property";
 const SHN_UNDEF: u16 = 0;
 const SHN_ABS: u16 = 0xfff1;
 const SHN_COMMON: u16 = 0xfff2;
@@ -75,8 +77,10 @@ impl<'a> ObjectView<'a> {
                 let notes = section.data(LE, bytes).unwrap_or_default();
                 view.marks_entries |= graph.arch.notes_say_marked(notes, section.sh_addralign(LE));
             }
+            let is_properties = || view.sections.section_name(LE, section).is_ok_and(|name| name == PROPERTIES);
             if flags & (SHF_ALLOC | SHF_EXCLUDE) != SHF_ALLOC
-                || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_CREL | SHT_GROUP)
+                || matches!(kind, SHT_RELA | SHT_REL | SHT_CREL | SHT_GROUP)
+                || kind == SHT_NOTE && is_properties()
             {
                 continue;
             }
