@@ -97,6 +97,17 @@ impl Twins {
         let label = format!("{name}-{}{}", toolchain.c, flags.concat());
         let directory = directory();
         let objects = compile(toolchain, flags, sources, &directory);
+        Twins::link(toolchain, flags, label, directory, objects)
+    }
+
+    /// Links objects and archives of `directory`.
+    pub fn link(
+        toolchain: Toolchain,
+        flags: &[&str],
+        label: String,
+        directory: PrivateDir,
+        objects: Vec<String>,
+    ) -> Twins {
         let mut link = tool(toolchain.cpp, &directory);
         // Objects with absolute addresses cannot be linked into a PIE.
         link.args(flags.contains(&"-fno-pic").then_some("-no-pie"));

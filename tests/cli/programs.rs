@@ -2,8 +2,11 @@
 //! status.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 
-use crate::native::{Twins, each_build, toolchains};
+use jittison_test_support::require;
+
+use crate::native::{GNU, Twins, compile, directory, each_build, tool, toolchains};
 
 const SIGABRT: i32 = 6;
 
@@ -165,4 +168,29 @@ fn non_pic_and_pie_code_throw_and_catch_across_objects() {
     each_fixed_build("threads-fixed", &["threads_main.cpp", "threads_worker.cpp"], |twins| {
         twins.compare(&[], "");
     });
+}
+
+/// A library of Go as an archive, with its header. The cache of its compiler is kept, because it compiles its own library.
+fn go_archive(directory: &Path) -> Option<String> {
+    require("go")?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/programs/go_library.go");
+    let mut go = tool("go", directory);
+    go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"))
+        .env("GO111MODULE", "off")
+        .env("HOME", directory);
+    go.args(["build", "-buildmode=c-archive", "-o", "libgo_library.a"]).arg(source).unwrap();
+    Some("libgo_library.a".to_string())
+}
+
+#[test]
+fn a_library_of_go_collects_recovers_from_faults_and_calls_back_from_its_threads() {
+    for position in ["-fPIC", "-fPIE"] {
+        let directory = directory();
+        let Some(archive) = go_archive(&directory) else { return };
+        let mut inputs = compile(GNU, &["-I.", position], &["go_main.c"], &directory);
+        inputs.push(archive);
+        let twins = Twins::link(GNU, &[], format!("go{position}"), directory, inputs);
+        let output = twins.compare(&["one", "", "with space"], "from outside");
+        assert_eq!(output.status.code(), Some(7), "the program did not reach its end");
+    }
 }
