@@ -12,6 +12,7 @@ use crate::interpreter::{Detached, detached};
 use crate::memory::MemoryUsage;
 use crate::removal::{Removal, tickets};
 use crate::session::Session;
+use crate::supply::Generator;
 use crate::tracker::Tracker;
 
 /// A dylib: a set of symbols, as a shared library has one. Trackers own what is added to it.
@@ -102,6 +103,11 @@ impl Dylib {
             Some(data) => session.jit.static_libraries(dylib)?.add(vec![archive::in_memory(name, data)?]),
             None => session.jit.link_static_library(dylib, name),
         })
+    }
+
+    /// `find` takes a name, and returns None or an address and what keeps it.
+    fn _add_generator(&self, py: Python<'_>, find: Py<PyAny>) -> Generator {
+        Generator::add(py, self.session(), self.inner(), find)
     }
 
     /// Sets the tracker that members of static libraries go under from now on.

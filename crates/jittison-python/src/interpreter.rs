@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// The number of calls of [`detached`] whose work goes on, for generations of even and odd numbers.
 static WORKING: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-/// The number of callbacks that were entered. Only those of `jittison.callback` are counted.
+/// The number of callbacks that were entered: those of `jittison.callback`, and what the package calls itself.
 static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
 /// A callback of the program that does not return must not keep the process from ending.
 const LONGEST_CALLBACK: Duration = Duration::from_secs(5);
@@ -53,6 +53,21 @@ fn wait_until(longest: Duration, is_done: impl Fn() -> bool) {
     while !is_done() && Instant::now() < end {
         thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Calls Python from a thread that may not have the GIL. The exit handler waits for it, as for a callback. `None` if the
+/// interpreter has ended.
+pub(crate) fn with_interpreter<R>(body: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    /// Leaves the callback, also after a panic.
+    struct Callback;
+    impl Drop for Callback {
+        fn drop(&mut self) {
+            leave_callback();
+        }
+    }
+    enter_callback();
+    let _callback = Callback;
+    Python::try_attach(body)
 }
 
 /// A callback begins.

@@ -6,6 +6,7 @@
 //!
 //! | key of | owns | until |
 //! |---|---|---|
+//! | any tracker | functions of Python that hear of its end | it is reclaimed; then they are called, the newest first |
 //! | the program's tracker | the owners of the stubs' trackers | the program's tracker is reclaimed; then they are removed |
 //! | a stub's tracker | the present target | nothing refers to the stub |
 //! | a tracker of a replaced target | that target | the calls that were entered before the redirect have returned |
@@ -21,6 +22,7 @@ use jittison::{Error, Jit, JitDylib, OwningTracker, ResourceKey, ResourceManager
 use pyo3::prelude::*;
 
 use crate::function::Code;
+use crate::interpreter::with_interpreter;
 
 /// What a stub leads to, and what keeps that in memory.
 pub(crate) enum Target {
@@ -35,6 +37,22 @@ enum Held {
     Stub(#[expect(dead_code, reason = "it is only held")] OwningTracker),
     /// A target, and the name of its stub.
     Target(String, Target),
+    /// A function of Python that is called when the tracker is reclaimed.
+    Hook(#[expect(dead_code, reason = "its drop calls it")] Hook),
+}
+
+/// Calls a function of Python when it is dropped.
+struct Hook(Option<Py<PyAny>>);
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        let Some(function) = self.0.take() else { return };
+        with_interpreter(|py| {
+            if let Err(raised) = function.call0(py) {
+                raised.write_unraisable(py, Some(function.bind(py)));
+            }
+        });
+    }
 }
 
 /// A resource manager that owns what stubs lead to.
@@ -60,7 +78,7 @@ impl KeepAlive {
         let mut all = self.lock();
         let place = all.get_mut(&tracker.key())?.iter_mut().find_map(|held| match held {
             Held::Target(name, old) => Some((name.clone(), old)),
-            Held::Stub(_) => None,
+            Held::Stub(_) | Held::Hook(_) => None,
         });
         place.map(|(name, old)| Held::Target(name, std::mem::replace(old, target)))
     }
@@ -79,8 +97,8 @@ impl KeepAlive {
 impl ResourceManager for KeepAlive {
     fn remove_resources(&self, _: &JitDylib, key: ResourceKey) -> Result<(), Error> {
         let held = self.lock().remove(&key);
-        // Not under the lock: this removes the trackers of stubs, and drops handles.
-        drop(held);
+        // Not under the lock: this removes the trackers of stubs, drops handles, and calls Python.
+        held.into_iter().flatten().rev().for_each(drop);
         Ok(())
     }
 
@@ -95,6 +113,9 @@ impl ResourceManager for KeepAlive {
         }
     }
 }
+
+/// The names of the dylibs that only hold stubs and targets.
+const OWN_DYLIBS: [&str; 2] = ["stubs of Python", "replaced targets of Python"];
 
 /// The stubs that a session has from Python.
 pub(crate) struct Stubs {
@@ -117,13 +138,29 @@ impl Stubs {
     pub(crate) fn new(jit: &Jit) -> Result<Stubs, Error> {
         let keep_alive = Arc::new(KeepAlive::default());
         jit.session().register_manager(keep_alive.clone());
-        let dylib = jit.session().create_dylib("stubs of Python")?;
+        let dylib = jit.session().create_dylib(OWN_DYLIBS[0])?;
         Ok(Stubs { keep_alive, dylib, replaced: Mutex::new(None), count: Mutex::new(0) })
     }
 
     /// The dylibs that only hold stubs and targets.
     pub(crate) fn is_own(&self, dylib: &JitDylib) -> bool {
         *dylib == self.dylib || self.lock_replaced().as_ref() == Some(dylib)
+    }
+
+    /// Whether it is the name of one of them.
+    pub(crate) fn is_own_name(name: &str) -> bool {
+        OWN_DYLIBS.contains(&name)
+    }
+
+    /// Calls a function of Python when what a tracker owns is freed, before its finalisers run.
+    pub(crate) fn on_reclaim(&self, tracker: &ResourceTracker, function: Py<PyAny>) -> Result<(), Error> {
+        let mut hook = Hook(Some(function));
+        let recorded = tracker.with_resource_key(|key| {
+            self.keep_alive.lock().entry(key).or_default().push(Held::Hook(Hook(hook.0.take())));
+        });
+        // A tracker that is defunct has no record: the function is not called.
+        hook.0 = None;
+        recorded
     }
 
     fn lock_replaced(&self) -> MutexGuard<'_, Option<JitDylib>> {
@@ -139,7 +176,7 @@ impl Stubs {
         if let Some(dylib) = &*replaced {
             return Ok(dylib.clone());
         }
-        let dylib = jit.session().create_version_dylib("replaced targets of Python")?;
+        let dylib = jit.session().create_version_dylib(OWN_DYLIBS[1])?;
         Ok(replaced.insert(dylib).clone())
     }
 

@@ -10,6 +10,8 @@
 //! | `archive.rs` | archives that are given as bytes |
 //! | `function.rs`, `call.rs`, `argument.rs`, `buffer.rs` | functions; one call; its arguments; memory of Python objects |
 //! | `keep_alive.rs`, `stub.rs` | what stubs lead to, for as long as code may reach it; handles of stubs |
+//! | `supply.rs` | definitions that functions of Python supply |
+//! | `guard.rs`, `event.rs` | guards; what a function of Python hears of a session's work |
 //! | `patch.rs` | functions that are replaced while threads call them |
 //! | `memory.rs` | measures and maps of code memory |
 //! | `error.rs` | errors of the Rust crate as exceptions of Python |
@@ -24,6 +26,7 @@
 //!   holds one for the duration of a call.
 //! - **P4** *Frames without drops.* The interpreter may end a thread inside a call of linked code, with a forced unwind. No
 //!   frame of this crate that it passes has something to drop or catches anything (`call.rs`).
+//! - **P5** *Guards.* A guard is in a list of the thread that entered it, beside the session that it is of (`guard.rs`).
 
 mod archive;
 mod argument;
@@ -31,7 +34,9 @@ mod buffer;
 mod call;
 mod dylib;
 mod error;
+mod event;
 mod function;
+mod guard;
 mod interpreter;
 mod keep_alive;
 mod memory;
@@ -39,6 +44,7 @@ mod patch;
 mod removal;
 mod session;
 mod stub;
+mod supply;
 mod tracker;
 
 use pyo3::prelude::*;
@@ -54,6 +60,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<function::Function>()?;
     module.add_class::<function::Pin>()?;
     module.add_class::<stub::Stub>()?;
+    module.add_class::<guard::Guard>()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<supply::Generator>()?;
     module.add_class::<patch::Patchable>()?;
     module.add_class::<patch::Patch>()?;
     module.add_class::<patch::PreparedPatch>()?;

@@ -11,7 +11,9 @@ use pyo3::prelude::*;
 
 use crate::dylib::Dylib;
 use crate::error::raise;
+use crate::event;
 use crate::function::{AnyFunction, Function, Pin};
+use crate::guard::Guard;
 use crate::interpreter::{Detached, detached, drain};
 use crate::keep_alive::Stubs;
 use crate::memory::{CodeLocation, MemoryMap, MemoryStatistics};
@@ -63,6 +65,14 @@ impl Drop for Session {
     }
 }
 
+/// Gives back a session that a callback has borrowed. The end of a session may wait for the thread of the callback, so another
+/// thread ends it if no object of Python holds it any more.
+pub(crate) fn release(session: Arc<Session>) {
+    if let Some(last) = Arc::into_inner(session) {
+        std::thread::spawn(|| drop(last));
+    }
+}
+
 /// What stubs of callbacks lead to when the interpreter has ended.
 extern "C" fn no_interpreter() -> u64 {
     0
@@ -103,6 +113,7 @@ pub(crate) fn end_all_sessions(py: Python<'_>) {
 /// profiler: "jitdump" or "map", for perf. By default the environment decides (JITTISON_PERF).
 /// reclaim: "on_drop", "background" or "explicit": which thread frees removed code.
 /// on_error: called with each error that no caller receives. By default sys.unraisablehook gets it.
+/// on_event: called with an Event for each step: links, removals, redirects, refusals, changes of code memory.
 ///
 /// The session ends when all its objects are gone, at the end of a `with` block, or by close().
 #[pyclass(frozen, weakref, module = "jittison")]
@@ -126,7 +137,7 @@ impl Jit {
 impl Jit {
     #[new]
     #[pyo3(signature = (*, memory_budget=None, window_size=None, worker_threads=0, libraries=None, wrap=None,
-        debugger=None, profiler=None, reclaim="on_drop", on_error=None))]
+        debugger=None, profiler=None, reclaim="on_drop", on_error=None, on_event=None))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -139,6 +150,7 @@ impl Jit {
         profiler: Option<&str>,
         reclaim: &str,
         on_error: Option<Py<PyAny>>,
+        on_event: Option<Py<PyAny>>,
     ) -> PyResult<Jit> {
         let mut builder = jittison::Jit::builder().worker_threads(worker_threads).reclaim_policy(policy(reclaim)?);
         builder = memory_budget.into_iter().fold(builder, JitBuilder::memory_budget);
@@ -150,6 +162,7 @@ impl Jit {
             builder = builder.profiler(Some(profile(profiler)?));
         }
         builder = builder.error_reporter(Arc::new(move |error| report(on_error.as_ref(), &error)));
+        builder = on_event.into_iter().map(event::observer).fold(builder, JitBuilder::observer);
         let session = detached(py, || Session::new(builder)).map_err(|error| raise(py, &error))?;
         Ok(Jit { session: Detached::new(session) })
     }
@@ -213,6 +226,11 @@ impl Jit {
     #[pyo3(signature = (name, dylib=None))]
     fn address_of(&self, py: Python<'_>, name: &str, dylib: Option<&Dylib>) -> PyResult<u64> {
         self.run(py, |session| session.jit.address_of(session.dylib(dylib), name)).map(ExecutorAddr::value)
+    }
+
+    /// A guard, for a `with` statement: what this thread finds in the block stays in memory until its end.
+    fn guard(&self) -> Guard {
+        Guard::new(self.session())
     }
 
     /// What is at an address of linked code: function, object, dylib. None if no linked code is there.

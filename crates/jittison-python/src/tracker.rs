@@ -1,11 +1,12 @@
 //! [`Tracker`]: owns what is added under it.
 
+use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use jittison::base::{ExecutorAddr, Name};
-use jittison::session::SymbolFlags;
-use jittison::{Error, ErrorKind, ResourceTracker};
+use jittison::session::{Alias, SymbolFlags};
+use jittison::{Error, ErrorKind, Program, ResourceTracker};
 use pyo3::prelude::*;
 
 use crate::archive;
@@ -16,6 +17,7 @@ use crate::memory::MemoryUsage;
 use crate::removal::Removal;
 use crate::session::Session;
 use crate::stub::{Stub, target};
+use crate::supply::LazyObject;
 
 /// A resource tracker: it owns what is added under it, and remove() takes all of that back.
 ///
@@ -99,6 +101,44 @@ impl Tracker {
         Ok(Stub::new(&self.inner.get().1, place, name))
     }
 
+    /// `make` takes nothing, and returns the bytes of an object.
+    fn _define_lazily(&self, py: Python<'_>, names: Vec<String>, make: Py<PyAny>, name: &str) -> PyResult<()> {
+        let (tracker, session) = self.inner.get();
+        let unit = LazyObject::new(session, name, &names, make);
+        detached(py, || tracker.define(unit)).map_err(|error| raise(py, &error))
+    }
+
+    #[pyo3(signature = (source, names, lazy))]
+    fn _reexport(&self, py: Python<'_>, source: &Dylib, names: Vec<(String, String)>, lazy: bool) -> PyResult<()> {
+        let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
+        let alias =
+            |(name, aliasee): &(String, String)| Alias { name: Name::new(name), aliasee: Name::new(aliasee), flags };
+        let aliases: Vec<_> = names.iter().map(alias).collect();
+        let source = source.inner();
+        self.run(py, |session, tracker| match lazy {
+            true => session.jit.lazy_reexport(tracker, source, &aliases),
+            false => tracker.reexport(source, &aliases),
+        })
+    }
+
+    fn _run_program(&self, py: Python<'_>, entry: &str, arguments: Vec<Vec<u8>>) -> PyResult<i32> {
+        let arguments = arguments.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        self.run(py, |session, tracker| {
+            let program = Program::new(&session.jit, tracker)?;
+            // SAFETY: P1.
+            unsafe { program.run(entry, &arguments, |_| {}) }
+        })
+    }
+
+    /// Calls `function` without arguments when nothing uses the removed tracker any more, just before the finalisers of its code
+    /// run and its memory is free. The thread that frees it calls it. A transfer passes it on to the destination. Of several,
+    /// the newest is called first.
+    ///
+    /// The function must not wait for a removal.
+    fn on_reclaim(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        self.run(py, |session, tracker| session.stubs.on_reclaim(tracker, function))
+    }
+
     /// Removes what the tracker owns. Its names are gone at once. Its memory is free when nothing uses it: the ticket tells.
     fn remove(&self, py: Python<'_>) -> PyResult<Removal> {
         self.run(py, |_, tracker| tracker.remove()).map(|removal| self.ticket(removal))
@@ -112,6 +152,15 @@ impl Tracker {
     /// As remove(), with the trackers whose code refers to it.
     fn remove_cascade(&self, py: Python<'_>) -> PyResult<Removal> {
         self.run(py, |_, tracker| tracker.remove_cascade()).map(|removal| self.ticket(removal))
+    }
+
+    /// Frees what the tracker owns at once, even if functions, guards, calls or other code still refer to it.
+    ///
+    /// The program promises that no thread is inside its code, calls it later, through whatever still refers to it, or uses its
+    /// data. Otherwise the process crashes. remove() is the safe form, and equally fast if nothing uses the tracker.
+    fn remove_now(&self, py: Python<'_>) -> PyResult<Removal> {
+        // SAFETY: P1.
+        self.run(py, |session, tracker| unsafe { session.jit.remove_now(tracker) }).map(|removal| self.ticket(removal))
     }
 
     /// Gives what the tracker owns to another tracker of the dylib. This one is defunct then.

@@ -25,7 +25,10 @@ static libraries                             Dylib.link_static_library, Tracker.
 remove code                                  Tracker.remove, `with`, Removal
 variables without a copy                     Jit.variable
 arrays without a copy                        parameters that are pointers: jittison.signatures
-functions of Python for linked code          Tracker.define_absolute
+functions of Python for linked code          Tracker.define_absolute, Dylib.add_generator
+objects that are compiled when needed        Tracker.define_lazily, Tracker.reexport
+run a whole program                          Jit.run_program
+hear of links and removals                   Jit(on_event=...), Tracker.on_reclaim
 replace functions while threads call them    Jit.patchable, Patch, Stub.redirect
 see code memory                              Jit.memory_map, Tracker.usage, Jit.memory_statistics
 ===========================================  ==================================================================
@@ -41,7 +44,10 @@ from jittison._jittison import (
     CodeLocation,
     Commit,
     Dylib,
+    Event,
     Function,
+    Generator,
+    Guard,
     Jit,
     MemoryMap,
     MemoryStatistics,
@@ -79,8 +85,11 @@ __all__ = [
     "DuplicateDefinitionError",
     "Dylib",
     "Error",
+    "Event",
     "FileError",
     "Function",
+    "Generator",
+    "Guard",
     "InUseError",
     "Jit",
     "LinkError",

@@ -6,8 +6,9 @@ the stack: the interpreter may end a thread inside Python code, and such frames 
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import Any, Iterable, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from jittison import _jittison as native
 from jittison.signatures import address_of_callback, bind, callback
@@ -92,6 +93,64 @@ def jit_add_rebindable(
     return self._add_rebindable(*_bytes_of(source, name), dylib)
 
 
+_PROGRAMS = itertools.count(1)
+
+
+def jit_run_program(
+    self: native.Jit, sources: Iterable[Source], arguments: Sequence[Union[str, bytes]] = ("program",), *, entry: str = "main"
+) -> int:
+    """Runs objects and archives as a program, and removes them. Returns what `main` returned.
+
+    sources: paths or bytes. Of an archive, the members that the program needs are linked.
+    arguments: argv; the first one is the name of the program.
+
+    The program has a dylib of its own. Its symbols are those of its sources, then those of the main dylib and of the process.
+    See Tracker.run_program.
+    """
+    dylib = self.create_dylib("program {}".format(next(_PROGRAMS)), [self.main])
+    try:
+        tracker = dylib.create_tracker()
+        dylib.set_library_tracker(tracker)
+        for source in sources:
+            if _is_archive(source):
+                dylib.link_static_library(source)
+            else:
+                tracker.add_object(source)
+        return tracker.run_program(arguments, entry=entry)
+    finally:
+        dylib.remove()
+
+
+def _is_archive(source: Any) -> bool:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source[:8]) in _ARCHIVES
+    with open(source, "rb") as file:
+        return file.read(8) in _ARCHIVES
+
+
+#: How archives begin, plain and thin.
+_ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
+
+
+def dylib_add_generator(
+    self: native.Dylib, function: Callable[[str], Any], signature: Any = None
+) -> native.Generator:
+    """Adds a generator: a function that supplies definitions of names that a lookup does not find in this dylib.
+
+    function: called with a name. It returns None for a name that it does not know; or an address, which the program keeps valid;
+        or a Function; or a callback of ctypes or cffi; or a Python function, if there is a `signature`.
+
+    The function runs on the thread of the lookup, perhaps on several threads at once. What it returns is kept as long as code may
+    call the name; see Tracker.define_absolute. An exception fails the lookup, whose error has its text.
+    """
+
+    def find(name: str) -> Optional[Tuple[int, Any]]:
+        target = function(name)
+        return None if target is None else _target(target, signature)
+
+    return self._add_generator(find)
+
+
 def dylib_link_static_library(self: native.Dylib, source: Source, name: Optional[str] = None) -> None:
     """Makes the members of an archive available: a path, or bytes. A member is linked when it defines a symbol that is required."""
     self._link_static_library(*_data_of(source, name))
@@ -110,6 +169,53 @@ def tracker_link_object(self: native.Tracker, source: Source, name: Optional[str
 def tracker_add_archive(self: native.Tracker, source: Source, name: Optional[str] = None) -> int:
     """Adds every member of an archive: a path, or bytes. Returns their number. See also Dylib.link_static_library."""
     return self._add_archive(*_data_of(source, name))
+
+
+def tracker_define_lazily(
+    self: native.Tracker, names: Iterable[str], compile: Callable[[], Source], name: str = "lazy object"
+) -> None:
+    """Defines functions whose object is compiled when one of them is looked up.
+
+    names: the functions, which the object must define.
+    compile: called once, without arguments, on the thread that needs a function. It returns the object: a path, or bytes.
+    name: the name of the object in errors and maps.
+
+    An exception of `compile` fails the lookup, whose error has its text.
+    """
+    self._define_lazily(list(names), lambda: _bytes_of(compile(), None)[1], name)
+
+
+def tracker_reexport(
+    self: native.Tracker,
+    source: native.Dylib,
+    names: Union[Iterable[str], Mapping[str, str]],
+    *,
+    lazy: bool = False,
+) -> None:
+    """Defines names that stand for functions of another dylib.
+
+    names: the names; or a mapping from each new name to the name in `source`.
+    lazy: each function is linked at its first call, which runs the initialisers that wait. An exception of C++ that leaves one of
+        them ends the process then. Otherwise it is linked when the name is looked up.
+    """
+    pairs: List[Tuple[str, str]]
+    pairs = list(names.items()) if isinstance(names, Mapping) else [(name, name) for name in names]
+    self._reexport(source, pairs, lazy)
+
+
+def tracker_run_program(
+    self: native.Tracker, arguments: Sequence[Union[str, bytes]] = ("program",), *, entry: str = "main"
+) -> int:
+    """Runs the objects under the tracker as a program: initialisers, main, exit handlers, finalisers. Returns what main returned.
+
+    arguments: argv; the first one is the name of the program.
+    entry: the function to call as `int main(int, char **, char **)`.
+
+    Nothing is removed. These are promises of the program, beside those of Jit.lookup: one program runs at a time; an exception
+    that it does not catch, and a call of `exit`, end the process, without Python's exit handlers. Run one that may do so in a
+    child process, after os.fork() or by multiprocessing.
+    """
+    return self._run_program(entry, [os.fsencode(argument) for argument in arguments])
 
 
 def tracker_define_absolute(self: native.Tracker, name: str, target: Any, signature: Any = None) -> None:
@@ -171,11 +277,20 @@ def add_methods() -> None:
 
 
 _METHODS: Iterable[Tuple[Any, Tuple[Any, ...]]] = (
-    (native.Jit, (jit_lookup, jit_variable, jit_add_rebindable)),
-    (native.Dylib, (dylib_link_static_library,)),
+    (native.Jit, (jit_lookup, jit_variable, jit_add_rebindable, jit_run_program)),
+    (native.Dylib, (dylib_add_generator, dylib_link_static_library)),
     (
         native.Tracker,
-        (tracker_add_object, tracker_link_object, tracker_add_archive, tracker_define_absolute, tracker_create_stub),
+        (
+            tracker_add_object,
+            tracker_link_object,
+            tracker_add_archive,
+            tracker_define_absolute,
+            tracker_define_lazily,
+            tracker_create_stub,
+            tracker_reexport,
+            tracker_run_program,
+        ),
     ),
     (native.Stub, (stub_redirect,)),
     (native.Patchable, (patchable_replace,)),
