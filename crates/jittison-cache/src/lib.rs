@@ -29,23 +29,31 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod entries;
+
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use jittison::error::Result;
 use jittison::{Jit, JitDylib, ResourceTracker};
-use lru::LruCache;
+use lru::DefaultHasher;
 use parking_lot::Mutex;
+
+use crate::entries::{Entries, Listed};
 
 /// Compiled code by key. Shared by reference between threads.
 ///
 /// A drop of the cache evicts all entries.
+///
+/// No lock is held while code of keys and values runs (`Hash`, `Eq`, `Clone`, `Drop`). So that code may call the cache, and a
+/// panic of it leaves the cache as it is.
 pub struct CodeCache<K, V> {
     jit: Jit,
     limits: Limits,
+    hasher: DefaultHasher,
     state: Mutex<State<K, V>>,
     /// Bytes of evicted entries that somebody still holds.
     evicted_bytes: Arc<AtomicU64>,
@@ -79,7 +87,7 @@ pub struct Statistics {
 }
 
 struct State<K, V> {
-    entries: LruCache<K, Entry<V>>,
+    entries: Entries<K, V>,
     statistics: Statistics,
 }
 
@@ -106,17 +114,19 @@ struct Code {
 impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
     /// Makes an empty cache in a session.
     pub fn new(jit: &Jit, limits: Limits) -> CodeCache<K, V> {
-        let state = State { entries: LruCache::unbounded(), statistics: Statistics::default() };
-        let (evicted_bytes, next_number) = (Arc::default(), AtomicU64::new(0));
-        CodeCache { jit: jit.clone(), limits, state: Mutex::new(state), evicted_bytes, next_number }
+        let state = State { entries: Entries::new(), statistics: Statistics::default() };
+        let (hasher, evicted_bytes, next_number) = (DefaultHasher::default(), Arc::default(), AtomicU64::new(0));
+        CodeCache { jit: jit.clone(), limits, hasher, state: Mutex::new(state), evicted_bytes, next_number }
     }
 
     /// The entry of a key, if there is one. It counts as used.
     pub fn get(&self, key: &K) -> Option<Entry<V>> {
+        let found = self.find(key)?;
         let mut state = self.state.lock();
-        let entry = state.entries.get(key).cloned();
-        state.statistics.hits += u64::from(entry.is_some());
-        entry
+        state.entries.promote(found.number);
+        state.statistics.hits += 1;
+        drop(state);
+        Some(found.entry)
     }
 
     /// The entry of a key. If there is none, `compile` links the code of a new one under the given tracker and returns what the
@@ -136,40 +146,49 @@ impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
             return Ok(entry);
         }
         let compiled = self.compile(compile)?;
+        self.state.lock().statistics.misses += 1;
+        let (hash, new_key) = (self.hasher.hash_one(key), Arc::new(key.clone()));
+        let mut compared = 0;
         let mut state = self.state.lock();
-        state.statistics.misses += 1;
-        if let Some(first) = state.entries.get(key).cloned() {
-            drop(state); // The drop of `compiled` removes code.
-            return Ok(first);
+        while let Some(other) = state.entries.after(hash, compared) {
+            drop(state);
+            if *other.key == *key {
+                self.state.lock().entries.promote(other.number);
+                return Ok(other.entry);
+            }
+            compared = other.number;
+            drop(other);
+            state = self.state.lock();
         }
+        // Under the lock that was held when the last other entry had been compared.
         state.statistics.bytes += compiled.bytes();
-        state.entries.put(key.clone(), compiled.clone());
+        state.entries.add(hash, new_key, compiled.clone());
         let evicted = self.shrink(&mut state);
         drop(state);
-        evicted.into_iter().for_each(Entry::evict);
+        evicted.into_iter().for_each(Listed::evict);
         Ok(compiled)
     }
 
     /// Evicts an entry. Returns whether there was one.
     pub fn evict(&self, key: &K) -> bool {
+        let Some(found) = self.find(key) else { return false };
         let mut state = self.state.lock();
-        let Some(entry) = state.entries.pop(key) else { return false };
-        state.forget(&entry);
+        let taken = state.take(found.number);
         drop(state);
-        entry.evict();
-        true
+        let is_taken = taken.is_some();
+        taken.into_iter().for_each(Listed::evict);
+        is_taken
     }
 
     /// Evicts all entries.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         let mut evicted = Vec::with_capacity(state.entries.len());
-        while let Some((_, entry)) = state.entries.pop_lru() {
-            state.forget(&entry);
-            evicted.push(entry);
+        while let Some(oldest) = state.take_oldest() {
+            evicted.push(oldest);
         }
         drop(state);
-        evicted.into_iter().for_each(Entry::evict);
+        evicted.into_iter().for_each(Listed::evict);
     }
 
     /// The counters.
@@ -177,6 +196,18 @@ impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
         let state = self.state.lock();
         let evicted_bytes = self.evicted_bytes.load(Ordering::Relaxed);
         Statistics { entries: state.entries.len(), evicted_bytes, ..state.statistics }
+    }
+
+    /// Looks for the entry of a key. Compares keys without the lock.
+    fn find(&self, key: &K) -> Option<Listed<K, V>> {
+        let (hash, mut compared) = (self.hasher.hash_one(key), 0);
+        loop {
+            let other = self.state.lock().entries.after(hash, compared)?;
+            if *other.key == *key {
+                return Some(other);
+            }
+            compared = other.number;
+        }
     }
 
     /// Compiles an entry in a dylib of its own. If that fails, the dylib is removed.
@@ -193,24 +224,44 @@ impl<K: Hash + Eq + Clone, V> CodeCache<K, V> {
     }
 
     /// Takes the entries out that exceed the limits, those that were used least recently first.
-    fn shrink(&self, state: &mut State<K, V>) -> Vec<Entry<V>> {
+    fn shrink(&self, state: &mut State<K, V>) -> Vec<Listed<K, V>> {
         let mut evicted = Vec::new();
         while state.entries.len() > 1
             && (state.entries.len() > self.limits.entries || state.statistics.bytes > self.limits.bytes)
         {
-            let Some((_, entry)) = state.entries.pop_lru() else { break };
-            state.forget(&entry);
-            evicted.push(entry);
+            evicted.extend(state.take_oldest());
         }
         evicted
     }
 }
 
-impl<K: Hash + Eq, V> State<K, V> {
+impl<K, V> State<K, V> {
+    fn take(&mut self, number: u64) -> Option<Listed<K, V>> {
+        let taken = self.entries.take(number);
+        self.count_eviction(taken)
+    }
+
+    fn take_oldest(&mut self) -> Option<Listed<K, V>> {
+        let taken = self.entries.take_oldest();
+        self.count_eviction(taken)
+    }
+
     /// Counts that an entry was taken out.
-    fn forget(&mut self, entry: &Entry<V>) {
-        self.statistics.bytes -= entry.bytes();
-        self.statistics.evictions += 1;
+    fn count_eviction(&mut self, taken: Option<Listed<K, V>>) -> Option<Listed<K, V>> {
+        if let Some(taken) = &taken {
+            self.statistics.bytes -= taken.entry.bytes();
+            self.statistics.evictions += 1;
+        }
+        taken
+    }
+}
+
+impl<K, V> Listed<K, V> {
+    /// Drops the references of the cache. The caller holds no lock.
+    fn evict(self) {
+        let code = &self.entry.0.code;
+        code.evicted_bytes.fetch_add(code.bytes, Ordering::Relaxed);
+        code.is_evicted.store(true, Ordering::Relaxed);
     }
 }
 
@@ -218,13 +269,6 @@ impl<V> Entry<V> {
     /// Bytes of the entry in code memory.
     pub fn bytes(&self) -> u64 {
         self.0.code.bytes
-    }
-
-    /// Drops the reference of the cache. The caller holds no lock.
-    fn evict(self) {
-        let code = &self.0.code;
-        code.evicted_bytes.fetch_add(code.bytes, Ordering::Relaxed);
-        code.is_evicted.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Promises of the cache: limits, order of eviction, counters, and that held code stays.
 
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use jittison::link::{GraphBuilder, NewBlock, NewSymbol};
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
@@ -157,4 +159,107 @@ fn threads_run_entries_while_others_are_evicted() {
     assert_eq!(counters.hits + counters.misses, 8000);
     drop(cache);
     assert_eq!(jit.memory_statistics().live_bytes, live);
+}
+
+/// The cache of keys that call it.
+type CallingCache = CodeCache<CallingKey, u32>;
+
+/// A key whose code calls the cache, and panics on demand. All have one hash, so keys are compared.
+struct CallingKey {
+    number: u32,
+    cache: Weak<CallingCache>,
+    is_panicking: bool,
+}
+
+impl CallingKey {
+    fn new(number: u32, cache: &Arc<CallingCache>) -> CallingKey {
+        CallingKey { number, cache: Arc::downgrade(cache), is_panicking: false }
+    }
+
+    fn call_cache(&self) {
+        self.cache.upgrade().into_iter().for_each(|cache| drop(cache.statistics()));
+    }
+}
+
+impl Hash for CallingKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.call_cache();
+        0.hash(state);
+    }
+}
+
+impl PartialEq for CallingKey {
+    fn eq(&self, other: &CallingKey) -> bool {
+        self.call_cache();
+        assert!(!self.is_panicking && !other.is_panicking, "the comparison panics");
+        self.number == other.number
+    }
+}
+
+impl Eq for CallingKey {}
+
+impl Clone for CallingKey {
+    fn clone(&self) -> CallingKey {
+        self.call_cache();
+        CallingKey { number: self.number, cache: self.cache.clone(), is_panicking: self.is_panicking }
+    }
+}
+
+impl Drop for CallingKey {
+    fn drop(&mut self) {
+        self.call_cache();
+    }
+}
+
+fn calling_cache(entries: usize) -> Arc<CallingCache> {
+    Arc::new(CodeCache::new(&Jit::new().unwrap(), Limits { bytes: u64::MAX, entries }))
+}
+
+/// Runs on a thread of its own, so that a deadlock fails the test.
+fn ends(body: impl FnOnce() + Send + 'static) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        send.send(()).unwrap();
+    });
+    let ended = receive.recv_timeout(std::time::Duration::from_secs(60));
+    assert_ne!(ended, Err(std::sync::mpsc::RecvTimeoutError::Timeout), "a lock is held while code of a key runs");
+    thread.join().unwrap();
+}
+
+/// Symptom: keys were hashed, compared and dropped under the lock of the cache, so a key that called the cache waited for ever.
+#[test]
+fn code_of_keys_may_call_the_cache() {
+    ends(|| {
+        let cache = calling_cache(2);
+        let key = |number| CallingKey::new(number, &cache);
+        for number in [1, 2, 3, 3, 2] {
+            assert_eq!(*cache.get_or_compile(&key(number), |_, _| Ok(number)).unwrap(), number);
+        }
+        assert!(cache.get(&key(1)).is_none() && cache.get(&key(3)).is_some());
+        let counters = cache.statistics();
+        assert_eq!((counters.entries, counters.hits, counters.misses, counters.evictions), (2, 3, 3, 1));
+        assert!(cache.evict(&key(2)) && !cache.evict(&key(2)));
+        cache.clear();
+        assert_eq!(cache.statistics().evictions, 3);
+        // A key that compiles another one meanwhile, in its own place.
+        let compiled = cache.get_or_compile(&key(4), |_, _| {
+            assert_eq!(*cache.get_or_compile(&key(4), |_, _| Ok(1)).unwrap(), 1);
+            Ok(2)
+        });
+        assert_eq!((*compiled.unwrap(), cache.statistics().entries), (1, 1));
+    });
+}
+
+#[test]
+fn a_comparison_that_panics_changes_nothing() {
+    ends(|| {
+        let cache = calling_cache(10);
+        drop(cache.get_or_compile(&CallingKey::new(1, &cache), |_, _| Ok(1)).unwrap());
+        let mut panicking = CallingKey::new(1, &cache);
+        panicking.is_panicking = true;
+        let call = std::panic::AssertUnwindSafe(|| drop(cache.evict(&panicking)));
+        assert!(std::panic::catch_unwind(call).is_err());
+        assert_eq!(cache.get(&CallingKey::new(1, &cache)).map(|entry| *entry), Some(1));
+    });
 }
