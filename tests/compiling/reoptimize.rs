@@ -302,3 +302,23 @@ fn a_forked_child_compiles_further_tiers_itself() {
         }
     }
 }
+
+/// Symptom: the answer was that the next tier had begun. The compiler ran, and its result was thrown away.
+#[test]
+fn a_removed_function_has_no_next_tier() {
+    let (jit, reported, _) = session(Jit::builder());
+    let (layer, log) = tiers(&jit, &[1000]);
+    let removed = add(&layer, &jit, &["f"]);
+    drop(removed.remove().unwrap());
+    let cleared = add(&layer, &jit, &["f"]);
+    jit.main_dylib().clear().unwrap();
+    assert!(!removed.reoptimize("f") && !cleared.reoptimize("f"));
+    // SAFETY: as in `add`.
+    let on_demand = unsafe { layer.add_on_demand(jit.main_dylib(), &["g"]) }.unwrap();
+    assert_eq!(function::<Number>(&jit, "g").call(), 1);
+    drop(on_demand.remove().unwrap());
+    assert!(!on_demand.reoptimize("g"));
+    drop((layer, jit));
+    assert_eq!(log.take(), ["f 1", "f 1", "g 1"]);
+    assert!(reported.take().is_empty());
+}

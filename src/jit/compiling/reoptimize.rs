@@ -149,8 +149,8 @@ impl ReOptimized {
         patchable.ok().map(|patchable| patchable.versions())
     }
 
-    /// Begins the next tier of a function now, whatever its count. False if it is not one of the functions, has no further tier,
-    /// or is being compiled.
+    /// Begins the next tier of a function now, whatever its count. False if it is not one of the functions, was removed, has no
+    /// further tier, or is being compiled.
     pub fn reoptimize(&self, function: &str) -> bool {
         self.find(function).and_then(TieredFunction::tiered).is_some_and(|function| function.ask_for_next())
     }

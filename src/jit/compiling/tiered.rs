@@ -94,10 +94,10 @@ impl Tiered {
         &self.versions
     }
 
-    /// Begins the next tier. False if there is none, or one is being compiled.
+    /// Begins the next tier. False if there is none, one is being compiled, or the function was removed.
     pub(super) fn ask_for_next(self: &Arc<Self>) -> bool {
         let tier = self.tier();
-        self.begin_after(tier)
+        self.versions.is_present() && self.begin_after(tier)
     }
 
     /// Begins the tier after `tier`, unless there is none or it has begun.

@@ -223,6 +223,11 @@ impl Patchable {
 }
 
 impl UnheldPatchable {
+    /// Whether the functions and their dylib are there.
+    pub(in crate::jit) fn is_present(&self) -> bool {
+        self.0.check_present().is_ok()
+    }
+
     /// A handle to the set.
     ///
     /// # Errors
