@@ -85,6 +85,7 @@ mod layout;
 mod lines;
 mod linker_names;
 mod local_dynamic_block;
+mod meaningful_sections;
 mod output_budget;
 mod pipeline;
 mod placed_thread_locals;

@@ -563,3 +563,27 @@ fn section_bounds_enclose_the_parts_of_graphs_and_objects() {
     let own = jit.main_dylib().create_tracker().unwrap();
     jit.link_graph(&own, graph("alone", 9)).unwrap();
 }
+
+/// Symptom: a block of `.init_array` was plain bytes, so its functions never ran, and nothing said so.
+#[test]
+fn a_block_in_a_section_that_would_have_no_effect_is_refused_by_name() {
+    let finish = |block: NewBlock<'_>, section: &str| {
+        let mut graph = GraphBuilder::new("generated");
+        graph.add_block(block.in_section(section));
+        graph.finish().map(drop).map_err(|error| error.to_string())
+    };
+    let (data, own) = (|| NewBlock::data(vec![0; 8]), || NewBlock::thread_local(vec![0; 8]));
+    for section in
+        [".init_array", ".init_array.100", ".fini_array", ".preinit_array", ".ctors", ".dtors", ".init", ".fini"]
+    {
+        for block in [data(), own()] {
+            let error = finish(block, section).unwrap_err();
+            assert!(error.contains(section) && error.contains("GraphBuilder::add_initializers"), "{error}");
+        }
+    }
+    assert!(finish(data(), ".eh_frame").unwrap_err().contains("GraphBuilder::add_eh_frame"));
+    assert!(finish(data(), ".tdata").unwrap_err().contains("NewBlock::thread_local"));
+    assert!(
+        finish(own(), ".tdata.x").is_ok() && finish(data(), ".data.x").is_ok() && finish(data(), ".initial").is_ok()
+    );
+}

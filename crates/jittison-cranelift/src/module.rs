@@ -430,12 +430,13 @@ impl JITModule {
                 self.name(id),
             );
         }
-        let State::Finalized { tracker, .. } = self.state_mut(id) else {
-            return refuse("it is not finalised", self.name(id));
-        };
-        let tracker = tracker.clone();
-        *self.state_mut(id) = State::Declared;
-        tracker.remove().map_err(backend)
+        match std::mem::take(self.state_mut(id)) {
+            State::Finalized { tracker, .. } => tracker.remove().map_err(backend),
+            other => {
+                *self.state_mut(id) = other;
+                refuse("it is not finalised", self.name(id))
+            }
+        }
     }
 
     /// Removes all code and data of the module. Safe, unlike in cranelift-jit: what handles and running guards need stays
@@ -537,6 +538,13 @@ impl Module for JITModule {
         let declaration = self.declarations.get_data_decl(id);
         let (linkage, is_writable) = (declaration.linkage, declaration.writable);
         let id = FuncOrDataId::Data(id);
+        if let Some(section) = data.custom_section.as_deref().filter(|section| lists_initializers(section)) {
+            let problem = "a module runs no initialisers and finalisers; call the functions";
+            return Err(ModuleError::Backend(anyhow::anyhow!(
+                "data `{}` is in section `{section}`: {problem}",
+                self.name(id)
+            )));
+        }
         let tracker = self.begin_definition(id, linkage)?;
         let relocations = self.store.add_relocations(data.all_relocs(Reloc::Abs8));
         // As in cranelift-jit, an object has at least one byte.
@@ -571,6 +579,14 @@ impl fmt::Debug for JITModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} with {} definitions that are not finalised", self.dylib.name(), self.pending.len())
     }
+}
+
+/// Whether a native link would run functions of this section. Nothing here may run them, because a finalisation is safe code.
+fn lists_initializers(section: &str) -> bool {
+    let lists = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors", ".init", ".fini"];
+    let has_name =
+        |list: &&str| section.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    lists.iter().any(has_name)
 }
 
 /// The session of all modules for which the program names none.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | position of another graph | it names nothing here |
 //! | field outside of its block, edge of a zero-filled block | there are no bytes |
+//! | block of a section that has a meaning, such as `.init_array` | the name alone gives it no effect |
 //! | alignment that is no power of two, block over 4 GiB | no segment can place it |
 //! | symbol past the end of its block | it would name another block |
 //! | visible symbol without a name, with a null byte in it, or with the name of another one | nobody could refer to it |
@@ -15,6 +16,7 @@ use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::edge_rules;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex, Text};
+use crate::link::meaningful_sections;
 
 /// Checks what [`first_bad_edge`] could not see yet.
 pub(super) fn check(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + Clone) -> Result<(), Error> {
@@ -38,10 +40,26 @@ fn check_block(graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), Erro
     if block.role == Role::ThreadLocal && block.pool != SegmentKind::Data {
         return invalid("thread-local variables must be data".to_string());
     }
+    if let Some(problem) = section_problem(graph, id, block) {
+        return invalid(problem);
+    }
     for edge in graph.edges(id) {
         check_use(graph, id, edge)?;
     }
     Ok(())
+}
+
+/// Why a block cannot be in its section: it would look like one that has an effect.
+fn section_problem(graph: &LinkGraph, id: BlockId, block: &Block) -> Option<String> {
+    let known = match block.role {
+        Role::Plain => meaningful_sections::find(graph.block_name(id))?,
+        Role::ThreadLocal => {
+            let is_thread_local = |name| matches!(name, ".tdata" | ".tbss");
+            meaningful_sections::find(graph.block_name(id)).filter(|known| !is_thread_local(known.name))?
+        }
+        _ => return None,
+    };
+    Some(format!("in this section it would have no effect: {}", known.advice))
 }
 
 /// Refuses an edge that uses a variable as what it is not.

@@ -63,7 +63,7 @@ impl<'a> NewBlock<'a> {
     }
 
     /// Sets the name of the section. Blocks of one section need not be neighbours. If it is a C identifier, `__start_NAME`
-    /// and `__stop_NAME` are its bounds.
+    /// and `__stop_NAME` are its bounds. A section whose blocks have an effect in an object, such as `.init_array`, is refused.
     pub fn in_section(self, section: &'a str) -> NewBlock<'a> {
         NewBlock { section, ..self }
     }

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::link::bounds;
 use crate::link::content::GivenContent;
 use crate::link::graph::{Block, BlockId, Content, Edge, LinkGraph, Role, Text};
+use crate::link::meaningful_sections;
 
 impl LinkGraph {
     /// Adds a block with the bytes `content`. A name that no other block has is a new section. `align` is in bytes, a power
@@ -146,12 +147,11 @@ impl LinkGraph {
 
     /// Why no plugin may add a block to the section of this name.
     fn section_problem(&self, name: &str) -> Option<String> {
-        let has_meaning =
-            |known: &&&str| name.strip_prefix(**known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         if name.is_empty() || name.contains('\0') {
             return Some(format!("a section cannot have the name {name:?}"));
         }
-        if let Some(known) = MEANINGFUL.iter().find(has_meaning) {
+        if let Some(known) = meaningful_sections::find(name) {
+            let known = known.name;
             return Some(format!(
                 "section `{name}` would have no effect: the linker reads `{known}` from objects only"
             ));
@@ -172,17 +172,3 @@ impl LinkGraph {
         self.requested_bounds.iter().any(|bounds| &*bounds.section == name) || self.blocks().any(is_own)
     }
 }
-
-/// Sections with a meaning beyond their bytes.
-const MEANINGFUL: [&str; 10] = [
-    ".eh_frame",
-    ".init_array",
-    ".fini_array",
-    ".preinit_array",
-    ".ctors",
-    ".dtors",
-    ".init",
-    ".fini",
-    ".tdata",
-    ".tbss",
-];

@@ -426,3 +426,27 @@ fn a_debugger_name_and_a_source_of_each_address_are_known() {
     assert_eq!(located.function.unwrap().0.as_str(), "found_by_address");
     assert_eq!(&*located.object, "found_by_address");
 }
+
+/// Symptom: the functions of an `.init_array` never ran, and nothing said so.
+#[test]
+fn data_in_a_section_of_initialisers_is_refused_by_name() {
+    let mut module = module(Grouping::Single);
+    let function = adds(&mut module, "initializer", 1);
+    let id = module.declare_data("list", Linkage::Export, false, false).unwrap();
+    for section in [".init_array", ".init_array.100", ".fini_array", ".preinit_array", ".ctors", ".init"] {
+        let mut data = DataDescription::new();
+        data.define_zeroinit(8);
+        let function = module.declare_func_in_data(function, &mut data);
+        data.write_function_addr(0, function);
+        data.custom_section = Some(section.to_string());
+        let error = format!("{:?}", module.define_data(id, &data).unwrap_err());
+        assert!(error.contains("`list`") && error.contains(&format!("`{section}`")), "{error}");
+    }
+    // The declaration may be defined otherwise.
+    let mut data = DataDescription::new();
+    data.define(Box::new([1]));
+    data.custom_section = Some(".rodata.list".to_string());
+    module.define_data(id, &data).unwrap();
+    module.finalize_definitions().unwrap();
+    assert_eq!(module.get_finalized_data(id).1, 1);
+}
