@@ -6,7 +6,7 @@
 //! dropped, in every order.
 //!
 //! Seeded bugs: `guard_entered_without_a_fence`, `guards_looked_at_without_a_fence`, `guard_left_without_a_barrier`,
-//! `post_given_up_by_a_refresh`, `entered_post_given_up`.
+//! `post_given_up_by_a_refresh`, `entered_post_given_up`, `announcement_outlives_its_guard`.
 
 #![cfg(loom)]
 
@@ -79,6 +79,20 @@ fn guard_dropped_versus_remove() {
         drop(guard);
         let removal = remover.join().unwrap();
         (removal.is_complete(), fixture.manager.freed())
+    });
+}
+
+#[test]
+fn guard_dropped_versus_two_removals() {
+    // The second removal may rely on what the first one announced to the guard's thread.
+    explore("guard_dropped_versus_two_removals", Some(3), 4, [(true, true, 2)], || {
+        let fixture = Fixture::new();
+        let (first, second) = (fixture.loaded("f", 1), fixture.loaded("g", 2));
+        let guard = fixture.session.guard();
+        let remover = thread::spawn(move || (first.remove().unwrap(), second.remove().unwrap()));
+        drop(guard);
+        let (first, second) = remover.join().unwrap();
+        (first.is_complete(), second.is_complete(), fixture.manager.freed().len())
     });
 }
 

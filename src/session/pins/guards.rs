@@ -24,7 +24,8 @@
 //! | 2. read `has_deferred`              | 2. read `epoch`; if it is the old one, store the batch |
 //!
 //! Either the thread sees `has_deferred`, or the remover sees the new epoch and does not store the batch. Only a remover that
-//! finds a guard pays for the heavy barrier.
+//! finds a guard pays for the heavy barrier, and only the first one in an epoch: the list of batches keeps the epoch in which
+//! the flag was *announced*, until the thread has taken the batches. So the thread takes what later removers add meanwhile.
 //!
 //! A thread that leaves a guard moves each batch of its record to the next record in the batch that is still in its old epoch.
 //! If there is none, the thread releases the batch ([`Deferred::release`]): the trackers leave the state Guarded
@@ -83,7 +84,7 @@ pub(crate) struct EpochRecord {
     /// Bits [`USED_BY_DOMAIN`] and [`USED_BY_THREAD`].
     users: AtomicUsize,
     /// What waits for the guard that is entered.
-    deferred: Mutex<Vec<DeferredBatch>>,
+    deferred: Mutex<DeferredList>,
     thread: Mutex<Arc<str>>,
 }
 
@@ -112,6 +113,15 @@ struct DeferredBatch {
     since: Instant,
     /// The other guards that may block the batch.
     others: Vec<ActiveGuard>,
+}
+
+/// What waits for one guard.
+#[derive(Default)]
+struct DeferredList {
+    /// The epoch whose thread is certain to take the list when it leaves. Zero, which no guard has, if no remover has announced
+    /// one.
+    announced: u64,
+    batches: Vec<DeferredBatch>,
 }
 
 /// One domain: its number and its records.
@@ -240,7 +250,10 @@ impl EpochRecord {
             let mut deferred = self.deferred.lock();
             // Under the lock: a remover that sets the flag after this finds a new epoch, and stores no batch.
             self.has_deferred.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
-            std::mem::take(&mut *deferred)
+            if !seeded_bug!("announcement_outlives_its_guard") {
+                deferred.announced = 0;
+            }
+            std::mem::take(&mut deferred.batches)
         };
         let mut free = waited.into_iter().filter_map(DeferredBatch::defer_to_next);
         if let Some(first) = free.next() {
@@ -288,15 +301,34 @@ impl EpochRecord {
     /// Stores `batch` in the record, if its epoch is still `seen`. Returns the batch otherwise.
     fn try_defer(&self, seen: u64, batch: DeferredBatch) -> Option<DeferredBatch> {
         let mut deferred = self.deferred.lock();
-        self.has_deferred.store(true, Ordering::Relaxed);
-        heavy_barrier();
-        if self.epoch.load(Ordering::Acquire) != seen {
-            return Some(batch);
+        if deferred.announced != seen {
+            self.has_deferred.store(true, Ordering::Relaxed);
+            heavy_barrier();
+            if self.epoch.load(Ordering::Acquire) != seen {
+                return Some(batch);
+            }
+            deferred.announced = seen;
         }
-        deferred.push(batch);
+        deferred.batches.push(batch);
         None
     }
 }
+
+/// Waits a moment for guards, and returns those that are still entered. A call mostly ends sooner than a remover could announce a
+/// batch to its thread. A thread to which a batch was announced already is inside for long, so it is not waited for.
+pub(crate) fn wait_briefly(mut active: Vec<ActiveGuard>) -> Vec<ActiveGuard> {
+    for _ in 0..BRIEF_WAIT {
+        active.retain(ActiveGuard::is_active);
+        if active.iter().all(|active| active.record.has_deferred.load(Ordering::Relaxed)) {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    active
+}
+
+/// How often guards are looked at before a batch is deferred. Each look may cost a cache miss.
+const BRIEF_WAIT: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// Defers `items` until the guards and calls of `active` are left. Returns `items` if they are left already.
 pub(crate) fn defer<D: Deferred>(items: D, active: Vec<ActiveGuard>) -> Option<D> {
@@ -424,7 +456,7 @@ impl Guards {
         let records = self.records.read(|records| records.clone()).unwrap_or_default();
         let mut found = Vec::new();
         for record in &records {
-            for batch in record.deferred.lock().iter() {
+            for batch in record.deferred.lock().batches.iter() {
                 if is_among(&*batch.items) {
                     found.push((*record, batch.since));
                     let others = batch.others.iter().filter(|other| other.is_active());
@@ -499,7 +531,7 @@ impl EpochRecord {
             has_deferred: AtomicBool::new(false),
             is_owned_by_guards: AtomicBool::new(false),
             users: AtomicUsize::new(0),
-            deferred: Mutex::new(Vec::new()),
+            deferred: Mutex::new(DeferredList::default()),
             thread: Mutex::new(Arc::from("")),
         }
     }

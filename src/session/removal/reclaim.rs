@@ -57,8 +57,12 @@ pub(crate) type Retired = [(Arc<TrackerCore>, RetireOutcome)];
 /// Reclaims those of the retired trackers that no pin holds and no guard blocks. Their symbols are unpublished.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     let guards = session.guards.active();
-    if !guards.is_empty() || retired.iter().any(|(core, _)| core.is_version()) {
-        return after_retire_guarded(session, retired, guards);
+    let calls = match retired.iter().any(|(core, _)| core.is_version()) {
+        true => guards::wait_briefly(session.active_calls(retired.iter().map(|(core, _)| core))),
+        false => Vec::new(),
+    };
+    if !guards.is_empty() || !calls.is_empty() {
+        return after_retire_guarded(session, retired, guards, calls);
     }
     retired.iter().for_each(|(core, _)| core.deliver_retired(0));
     // In the common case there is one tracker, and nothing pins it.
@@ -79,8 +83,12 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
 /// Like [`after_retire`], if guards or calls may block the trackers. Defers the trackers, or reclaims them if these guards and
 /// calls were left meanwhile. Calls block versions only.
 #[cold]
-fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<ActiveGuard>) {
-    let calls = session.active_calls(retired.iter().map(|(core, _)| core));
+fn after_retire_guarded(
+    session: &Arc<SessionInner>,
+    retired: &Retired,
+    guards: Vec<ActiveGuard>,
+    calls: Vec<ActiveGuard>,
+) {
     for (core, _) in retired {
         core.deliver_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
     }
