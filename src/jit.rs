@@ -10,6 +10,7 @@
 //! | `compiling/` | functions that are compiled at their first call, and again when they are called often |
 //! | `patching/` | functions that are replaced while threads call them |
 //! | `program.rs` | a set of objects that runs as a program |
+//! | `spare_dylibs.rs` | dylibs of replaced versions, for the next ones |
 //! | `stub.rs`, `symbolize.rs` | handles to stubs; names for addresses of linked code |
 //!
 //! Imports go one way: no file of this room imports this one.
@@ -28,6 +29,7 @@ mod inner;
 mod libraries;
 mod patching;
 mod program;
+mod spare_dylibs;
 mod stub;
 mod symbolize;
 

@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Result;
 use crate::host::{Executor, InProcess, LazyFailureHandler};
 use crate::jit::inner::{Jit, JitInner};
+use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
     MemoryManager, MemoryMapper, OnFull, Placement, QuarantineManager, SingleMapper, SlabPool, SlabPoolOptions,
@@ -273,6 +274,7 @@ impl JitBuilder {
             lazy,
             initializers,
             static_libraries,
+            spare_dylibs: SpareDylibs::new(),
         })))
     }
 }

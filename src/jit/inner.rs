@@ -1,13 +1,14 @@
 //! [`Jit`] and [`JitInner`]: the handle of a session with its services, and what all clones of the handle share.
 //!
-//! The other files of this room import this one and add methods to [`Jit`]; this one imports none of them. So it also holds
-//! the three steps that they have in common: find a symbol, run the initialisers that wait, and report a missing symbol.
+//! The other files of this room import this one and add methods to [`Jit`]; this one imports only `spare_dylibs.rs`. So it also
+//! holds the three steps that they have in common: find a symbol, run the initialisers that wait, and report a missing symbol.
 
 use rustc_hash::FxHashMap;
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::host::Executor;
+use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
 use crate::session::{self, ExecutionSession, JitDylib, SymbolFlags, SymbolRef, SymbolWatch};
@@ -51,6 +52,7 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) initializers: Arc<InitFiniRegistry>,
     /// By dylib id. Weak, because the dylib holds its static libraries as a generator.
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
+    pub(in crate::jit) spare_dylibs: SpareDylibs,
 }
 
 impl JitInner {

@@ -6,7 +6,7 @@ use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::resource_manager::{ManagerRank, ResourceManager};
 use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::SymbolRef;
-use crate::session::removal::symbol_watch::{SymbolWatch, Watched};
+use crate::session::removal::symbol_watch::SymbolWatch;
 use crate::session::removal::ticket::Removal;
 use crate::session::types::request::Visibility;
 use crate::sync::{Arc, Ordering, seeded_bug};
@@ -94,10 +94,7 @@ impl ExecutionSession {
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when the definition is
     /// removed or not ready.
     pub fn pin(&self, symbol: &SymbolRef) -> Option<Pin> {
-        match SymbolWatch::of(symbol).pin() {
-            Watched::Ready(pin) => Some(pin),
-            Watched::Unready | Watched::Gone => None,
-        }
+        SymbolWatch::of(symbol).ready_pin()
     }
 
     /// Reclaims the removed trackers that [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy::Explicit) has

@@ -7,17 +7,29 @@ use rustc_hash::FxHashSet;
 
 use crate::error::Result;
 use crate::session::core::execution_session::ExecutionSession;
-use crate::session::core::jit_dylib::{JitDylib, SearchOrder, check_order};
+use crate::session::core::jit_dylib::{DylibInner, JitDylib, SearchOrder, check_order};
 use crate::session::types::request::Visibility;
+use crate::sync::{Arc, Weak};
 
 impl JitDylib {
-    /// Sets the dylibs that later links search after this one, in order (ORC: `setLinkOrder`).
+    /// Sets the dylibs that later links search after this one, in order (ORC: `setLinkOrder`). Nothing changes if they are these
+    /// already.
     ///
     /// # Errors
     /// [`ErrorKind::ForeignSession`](crate::ErrorKind::ForeignSession): a dylib is of another session. Then the link order
     /// is unchanged.
     pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) -> Result<()> {
         check_order(&self.inner().session, order)?;
+        let is_same = |(old, new): (&(Weak<DylibInner>, Visibility), &(JitDylib, Visibility))| {
+            std::ptr::eq(old.0.as_ptr(), Arc::as_ptr(new.0.inner())) && old.1 == new.1
+        };
+        let is_unchanged = {
+            let old = &self.inner().state.lock().link_order;
+            old.len() == order.len() && old.iter().zip(order).all(is_same)
+        };
+        if is_unchanged {
+            return Ok(());
+        }
         self.edit_link_order(|old| {
             // Reuses the buffer. The old entries are weak, so they may be dropped under the lock.
             old.clear();

@@ -10,6 +10,7 @@ mod program;
 mod rebinding;
 mod removed_names;
 mod removing;
+mod shared_dylibs;
 mod variables;
 
 use jittison_test_support as support;

@@ -10,7 +10,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `outcome.rs` | what a commit and a rollback return, and [`PatchVersion`] |
-//! | `version_code.rs` | the code of one version, in a dylib of its own that no other dylib searches |
+//! | `version_code.rs` | the code of one version, in a dylib that no other dylib searches |
 //! | `variables.rs` | variables that versions share |
 //! | `failed_version.rs` | a version whose initialiser threw, which stays in memory |
 //! | `uncommitted_version.rs` | a linked version that no caller reaches yet |

@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
@@ -26,9 +27,7 @@ use crate::jit::patching::variables;
 use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
 use crate::link::{BuiltGraph, ObjectBuffer};
-use crate::session::{
-    JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch, Visibility,
-};
+use crate::session::{JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch};
 use crate::sync::Arc;
 
 /// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects, graphs and requirements, to
@@ -170,9 +169,11 @@ impl Patch {
         }
         versions.check_signatures(&self.signatures)?;
         let home = versions.dylib();
-        let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number)?;
-        // Where the objects look up external symbols.
-        version.code().dylib.set_link_order(&link_order(home))?;
+        let is_plain = matches!(&self.inputs[..], [input] if input.is_plain());
+        let spare = if is_plain { versions.take_spare(&self.patchable.jit.0) } else { None };
+        let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number, is_plain, spare)?;
+        // Where the objects look up external symbols: the patched dylib, hidden symbols included, then what it links against.
+        version.code().dylib.set_link_order(&home.full_search_order())?;
         // Add all inputs, without the variables that exist already.
         self.add_inputs(&mut version, home)?;
         // Link the functions and what they need. Then run initialisers: no caller reaches the version yet.
@@ -190,7 +191,10 @@ impl Patch {
         for input in std::mem::take(&mut self.inputs) {
             let mut left_out = FxHashSet::default();
             let defined = input.variables()?;
-            let exists = variables::find_existing(&jit.session, input.name(), &defined, home)?;
+            let exists = match defined.is_empty() {
+                true => Vec::new(),
+                false => variables::find_existing(&jit.session, input.name(), &defined, home)?,
+            };
             for (variable, exists) in defined.into_iter().zip(exists) {
                 match exists {
                     true => drop(left_out.insert(variable.name.to_string())),
@@ -205,7 +209,7 @@ impl Patch {
     fn link_functions(&self, version: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
         let code = version.code_mut();
         let is_defined = |name: &&Name| code.dylib.symbol_flags(name.as_str()).is_some();
-        let (defined, undefined): (Vec<&Name>, Vec<&Name>) = versions.names().iter().partition(is_defined);
+        let (defined, undefined): (NameList<'_>, NameList<'_>) = versions.names().iter().partition(is_defined);
         // A version must define the required functions, and at least one function.
         let is_missing = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
         let missing: Vec<String> = undefined.iter().filter(is_missing).map(|name| name.to_string()).collect();
@@ -214,14 +218,18 @@ impl Patch {
             return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched, failed }.into());
         }
         let variables = code.variables.keys();
-        let requests: Vec<_> =
-            defined.iter().copied().chain(variables).map(|name| SymbolRequest::required(name.as_str())).collect();
+        let names = defined.iter().copied().chain(variables);
+        let requests: SmallVec<[_; 4]> = names.map(|name| SymbolRequest::required(name.as_str())).collect();
         let found = code.dylib.lookup(&requests, RequiredState::Ready)?;
         for (name, found) in defined.iter().zip(found) {
             let symbol = found.symbol.filter(|_| found.flags.contains(SymbolFlags::CALLABLE));
             let symbol =
                 symbol.ok_or_else(|| not_patchable(versions, name, "the version defines no function by this name"))?;
-            code.functions.insert((*name).clone(), VersionFunction { address: found.address, symbol });
+            // The names are sorted.
+            code.functions.push(((*name).clone(), VersionFunction { address: found.address, symbol }));
+        }
+        if code.is_plain {
+            return Ok(());
         }
         // Link objects that have initialisers and that no other object refers to.
         loop {
@@ -258,13 +266,26 @@ impl Patch {
 
 /// Pins the tracker of the functions. The error is the name of a function that is gone.
 fn pin_functions(code: &VersionCode) -> std::result::Result<Pin, String> {
-    let gone = code.functions.iter().find(|(_, function)| SymbolWatch::of(&function.symbol).is_gone());
-    if let Some((name, _)) = gone {
-        return Err(name.to_string());
+    let mut pin = None;
+    for (name, function) in &code.functions {
+        // One pin is enough, because the functions have one tracker.
+        let watch = SymbolWatch::of(&function.symbol);
+        let is_there = match &pin {
+            None => {
+                pin = watch.ready_pin();
+                pin.is_some()
+            }
+            Some(_) => !watch.is_gone(),
+        };
+        if !is_there {
+            return Err(name.to_string());
+        }
     }
-    let first = code.functions.keys().next().map(|name| name.to_string()).unwrap_or_default();
-    code.dylib.pin(&first).map(|(_, pin)| pin).ok_or(first)
+    pin.ok_or_else(String::new)
 }
+
+/// Names of functions, mostly one.
+type NameList<'a> = SmallVec<[&'a Name; 4]>;
 
 impl PreparedPatch {
     /// The number of the version.
@@ -320,11 +341,6 @@ impl Drop for LinkInProgress<'_> {
     fn drop(&mut self) {
         self.0.end_link();
     }
-}
-
-/// The patched dylib, hidden symbols included, then what it links against.
-fn link_order(home: &JitDylib) -> Vec<(JitDylib, Visibility)> {
-    [(home.clone(), Visibility::All)].into_iter().chain(home.link_order()).collect()
 }
 
 fn not_patchable(versions: &Versions, name: &Name, problem: &'static str) -> Error {

@@ -27,6 +27,12 @@ impl PatchInput {
         }
     }
 
+    /// Whether a dylib that held it keeps nothing of it once its tracker is removed: it lists no initialisers, and adds to no
+    /// section whose bounds can be named.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self, PatchInput::Graph(graph) if !graph.has_initializers() && !graph.has_named_sections())
+    }
+
     /// The variables that it defines and others can see.
     ///
     /// # Errors

@@ -5,13 +5,13 @@
 //! | linked, or failed to link | it is removed at once |
 //! | an initialiser threw | it stays, because the exception that propagates may lie in it (`failed_version.rs`) |
 //! | committed ([`UncommittedVersion::into_code`]) | it stays |
-
-use rustc_hash::FxHashMap;
+//!
+//! A plain version may be in a dylib that held an earlier one (`jit/spare_dylibs.rs`).
 
 use crate::error::Result;
 use crate::jit::patching::failed_version::FailedVersion;
 use crate::jit::patching::variables::VersionVariables;
-use crate::jit::patching::version_code::VersionCode;
+use crate::jit::patching::version_code::{VersionCode, VersionFunctions};
 use crate::session::{ExecutionSession, JitDylib};
 
 /// A version that is linked, or is being linked, and that no caller reaches.
@@ -27,13 +27,29 @@ pub(super) struct UncommittedVersion {
 }
 
 impl UncommittedVersion {
-    /// Creates a version without code. `home` is the dylib whose functions it will replace.
-    pub(super) fn new(home: &JitDylib, session: &ExecutionSession, number: u64) -> Result<UncommittedVersion> {
-        let dylib = session.create_version_dylib(&format!("{} patch {number}", home.name()))?;
-        // The dylib has no owner yet that removes it.
-        let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
-        let (functions, variables) = (FxHashMap::default(), VersionVariables::default());
-        let code = VersionCode { number, dylib, tracker, functions, variables, pin: None };
+    /// Creates a version without code. `home` is the dylib whose functions it will replace. A plain version goes into `spare`, if
+    /// there is one.
+    pub(super) fn new(
+        home: &JitDylib,
+        session: &ExecutionSession,
+        number: u64,
+        is_plain: bool,
+        spare: Option<JitDylib>,
+    ) -> Result<UncommittedVersion> {
+        // A spare may have been removed, as any dylib of the session.
+        let reused = spare.and_then(|spare| Some((spare.create_tracker().ok()?, spare)));
+        let (tracker, dylib) = match reused {
+            Some(reused) => reused,
+            None => {
+                let name = home.name();
+                let name = if is_plain { format!("{name} patches") } else { format!("{name} patch {number}") };
+                let dylib = session.create_version_dylib(&name)?;
+                // The dylib has no owner yet that removes it.
+                (dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?, dylib)
+            }
+        };
+        let (functions, variables) = (VersionFunctions::new(), VersionVariables::default());
+        let code = VersionCode { number, dylib, is_plain, tracker, functions, variables, pin: None };
         let (home, session) = (home.clone(), session.clone());
         Ok(UncommittedVersion { code: Some(code), home, session, is_initializing: false })
     }

@@ -43,6 +43,7 @@ mod clear;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock, count_step};
 use crate::error::{Error, ErrorKind, Result};
@@ -54,12 +55,14 @@ use crate::jit::patching::version_code::VersionCode;
 use crate::memory::Word;
 use crate::platform::redirect_slot;
 use crate::session::{ClearHook, ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex, Weak, unique_number};
 
 /// The versions of one set of functions.
 pub(super) struct Versions {
     /// Weak, because the session holds its dylibs and the dylib holds this.
     jit: Weak<JitInner>,
+    /// Names this set of functions among those of the session.
+    number: u64,
     dylib: JitDylib,
     /// Sorted.
     names: Vec<Name>,
@@ -90,7 +93,7 @@ struct State {
     /// The slots of the stubs. Empty in offline memory, whose code never runs.
     slots: FxHashMap<Name, Arc<Word>>,
     /// Pins of the versions to which a redirect in progress leads.
-    redirect_targets: Vec<Arc<Pin>>,
+    redirect_targets: Pins,
     /// The versions that are current or in the history.
     live: BTreeMap<u64, LiveVersion>,
     /// For each function that is defined, the version that callers reach.
@@ -119,18 +122,22 @@ struct LiveVersion {
 struct Undo {
     version: u64,
     /// For each function of the version: the version that was current before.
-    before: Vec<(Name, Option<u64>)>,
+    before: SmallVec<[(Name, Option<u64>); 1]>,
 }
 
 /// A version that was removed for good and is pinned.
 struct RetiredVersion {
     number: u64,
-    functions: Vec<String>,
+    /// Sorted.
+    functions: SmallVec<[Name; 1]>,
     removal: Removal,
 }
 
-/// The name of a stub, and its new target.
-type Redirect = (Name, ExecutorAddr);
+/// Names of stubs, and their new targets.
+type Redirects = SmallVec<[(Name, ExecutorAddr); 1]>;
+
+/// Pins of versions.
+type Pins = SmallVec<[Arc<Pin>; 1]>;
 
 /// The slots of new stubs, in the order of their names.
 type NewSlots = Arc<Mutex<Vec<Option<Arc<Word>>>>>;
@@ -139,6 +146,7 @@ impl Versions {
     pub(super) fn new(jit: &Jit, dylib: &JitDylib, names: Vec<Name>, limits: Limits) -> Arc<Versions> {
         Arc::new(Versions {
             jit: Arc::downgrade(&jit.0),
+            number: unique_number(),
             dylib: dylib.clone(),
             names,
             limits,
@@ -198,6 +206,11 @@ impl Versions {
         if held.len() < self.limits.max_versions { Vec::new() } else { held }
     }
 
+    /// The dylib of a plain version that is gone, if there is one.
+    pub(super) fn take_spare(&self, jit: &JitInner) -> Option<JitDylib> {
+        jit.spare_dylibs.take(self.number)
+    }
+
     pub(super) fn end_link(&self) {
         self.state.lock().links_in_progress -= 1;
     }
@@ -252,11 +265,12 @@ impl Versions {
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
         let code = version.code();
-        let (mut redirects, mut new) = (Vec::new(), Vec::new());
-        let mut before = Vec::new();
-        for (name, function) in &code.functions {
-            let current = self.state.lock().current.get(name).copied();
-            before.push((name.clone(), current));
+        let (mut redirects, mut new) = (Redirects::new(), Vec::new());
+        let before: SmallVec<[_; 1]> = {
+            let state = self.state.lock();
+            code.functions.iter().map(|(name, _)| (name.clone(), state.current.get(name).copied())).collect()
+        };
+        for ((name, function), (_, current)) in code.functions.iter().zip(&before) {
             match current {
                 Some(_) => redirects.push((name.clone(), function.address)),
                 None => new.push((name.as_str(), function.address)),
@@ -275,7 +289,9 @@ impl Versions {
         let target = code.pin.iter().cloned().collect();
         let retired = self.redirect_and_retire(jit, &redirects, target, |state| {
             state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
-            state.undo.push_back(Undo { version: number, before });
+            if self.limits.history > 0 {
+                state.undo.push_back(Undo { version: number, before });
+            }
             if state.undo.len() > self.limits.history {
                 state.undo.pop_front();
             }
@@ -298,10 +314,9 @@ impl Versions {
             };
             let previous: Vec<_> =
                 undo.before.iter().filter_map(|(name, number)| Some((name.clone(), (*number)?))).collect();
-            let redirects: Vec<Redirect> = previous
-                .iter()
-                .map(|(name, number)| (name.clone(), state.live[number].code.functions[name].address))
-                .collect();
+            let redirect =
+                |(name, number): &(Name, u64)| Some((name.clone(), state.live[number].code.address_of(name)?));
+            let redirects: Redirects = previous.iter().filter_map(redirect).collect();
             let numbers: BTreeSet<u64> = previous.iter().map(|(_, number)| *number).collect();
             let targets = numbers.iter().filter_map(|number| state.live[number].code.pin.clone()).collect();
             (undo.version, previous, redirects, targets)
@@ -322,14 +337,14 @@ impl Versions {
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
-        redirects: &[Redirect],
-        targets: Vec<Arc<Pin>>,
+        redirects: &[(Name, ExecutorAddr)],
+        targets: Pins,
         edit: impl FnOnce(&mut State),
     ) -> Result<Vec<Removal>> {
         let (stubs, slots) = {
             let mut state = self.state.lock();
             state.redirect_targets = targets;
-            let slots: Vec<_> = redirects.iter().map(|(name, _)| state.slots.get(name).cloned()).collect();
+            let slots: SmallVec<[_; 1]> = redirects.iter().map(|(name, _)| state.slots.get(name).cloned()).collect();
             (state.stubs.as_ref().map(ResourceTracker::watch), slots)
         };
         // The stubs are reclaimed if other code removed their tracker and no caller is left. The pin keeps them until all lead
@@ -362,7 +377,8 @@ impl Versions {
     /// with its dylib.
     fn retire(self: &Arc<Self>, jit: &JitInner, version: LiveVersion) -> Option<Removal> {
         pin_for_late_bindings(&jit.session, &version.code);
-        let LiveVersion { code: VersionCode { number, dylib, tracker, functions, pin, .. }, variables } = version;
+        let LiveVersion { code: VersionCode { number, dylib, is_plain, tracker, functions, pin, .. }, variables } =
+            version;
         dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         drop(pin);
         let removal = tracker.remove().or_else(|error| {
@@ -370,10 +386,14 @@ impl Versions {
             // The error is that of a resource manager. A second removal returns the ticket of the first one.
             tracker.remove()
         });
-        let removed = jit.session.remove_dylib(&dylib);
-        removed.err().into_iter().for_each(|error| jit.session.report_error(error));
-        let mut functions: Vec<_> = functions.keys().map(Name::to_string).collect();
-        functions.sort();
+        // An observer of the removal may have cleared the patched dylib.
+        let unneeded = match is_plain && removal.is_ok() && self.check_present().is_ok() {
+            true => jit.spare_dylibs.keep(self.number, dylib),
+            false => Some(dylib),
+        };
+        let removed = unneeded.map(|dylib| jit.session.remove_dylib(&dylib));
+        removed.and_then(Result::err).into_iter().for_each(|error| jit.session.report_error(error));
+        let functions = functions.into_iter().map(|(name, _)| name).collect();
         let removal = removal.ok()?;
         let retired = RetiredVersion { number, functions, removal: removal.clone() };
         let mut state = self.state.lock();
@@ -385,6 +405,9 @@ impl Versions {
 
     /// Defines stubs. All stubs of the set are under one tracker, which the first commit creates.
     fn define_stubs(&self, jit: &JitInner, new: &[(&str, ExecutorAddr)]) -> Result<()> {
+        if new.is_empty() {
+            return Ok(());
+        }
         let known = self.state.lock().stubs.clone();
         if let Some(stubs) = known {
             return self.define_stubs_under(jit, stubs, new);
@@ -490,7 +513,10 @@ impl Versions {
         let (mut list, retired) = {
             let state = self.state.lock();
             let list: Vec<_> = state.live.values().map(|version| state.describe(&version.code)).collect();
-            let parts = |version: &RetiredVersion| (version.number, version.functions.clone(), version.removal.clone());
+            let parts = |version: &RetiredVersion| {
+                let functions = version.functions.iter().map(Name::to_string).collect();
+                (version.number, functions, version.removal.clone())
+            };
             let held = state.retired.iter().filter(|version| !version.removal.is_complete());
             (list, held.map(parts).collect::<Vec<_>>())
         };
@@ -536,21 +562,26 @@ impl State {
     }
 
     /// Removes and returns the live versions that are neither current nor in the history.
-    fn remove_unneeded(&mut self) -> Vec<LiveVersion> {
+    fn remove_unneeded(&mut self) -> SmallVec<[LiveVersion; 1]> {
+        // Each live version, sorted, and whether it is needed.
+        let mut live: SmallVec<[(u64, bool); 8]> = self.live.keys().map(|number| (*number, false)).collect();
         let history = self.undo.iter().flat_map(|undo| &undo.before).filter_map(|(_, number)| *number);
-        let needed: BTreeSet<u64> = self.current.values().copied().chain(history).collect();
-        let unneeded: Vec<u64> = self.live.keys().filter(|number| !needed.contains(number)).copied().collect();
-        unneeded.iter().filter_map(|number| self.live.remove(number)).collect()
+        for needed in self.current.values().copied().chain(history) {
+            if let Ok(position) = live.binary_search_by_key(&needed, |(number, _)| *number) {
+                live[position].1 = true;
+            }
+        }
+        let unneeded = live.iter().filter(|(_, is_needed)| !is_needed);
+        unneeded.filter_map(|(number, _)| self.live.remove(number)).collect()
     }
 
     fn describe(&self, code: &VersionCode) -> PatchVersion {
-        let mut functions: Vec<_> = code.functions.keys().collect();
-        functions.sort();
-        let is_current = |name: &&&Name| self.current.get(**name) == Some(&code.number);
+        let functions = || code.functions.iter().map(|(name, _)| name);
+        let is_current = |name: &&Name| self.current.get(*name) == Some(&code.number);
         PatchVersion {
             version: code.number,
-            current: functions.iter().filter(is_current).map(|name| name.to_string()).collect(),
-            functions: functions.iter().map(|name| name.to_string()).collect(),
+            current: functions().filter(is_current).map(Name::to_string).collect(),
+            functions: functions().map(Name::to_string).collect(),
             is_retired: false,
             held_by: Vec::new(),
         }

@@ -407,6 +407,11 @@ impl BuiltGraph {
         self.visible.iter().filter(|visible| !visible.is_callable).filter_map(variable).collect()
     }
 
+    /// Whether a section of the graph may have bounds that can be named.
+    pub(crate) fn has_named_sections(&self) -> bool {
+        self.read.graph().has_named_sections
+    }
+
     /// Whether the graph has functions that run at initialisation or finalisation.
     pub(crate) fn has_initializers(&self) -> bool {
         self.read.graph().has_initializers()

@@ -237,6 +237,11 @@ impl JitDylib {
         state.table.symbol(id).map(|symbol| symbol.flags)
     }
 
+    /// Whether the dylib is open, and holds nothing but removed trackers, so that other definitions find it as a new one.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.inner.state.lock().is_vacant()
+    }
+
     /// Whether the dylib was removed.
     pub fn is_defunct(&self) -> bool {
         !self.inner.state.lock().open
@@ -382,6 +387,12 @@ impl DylibState {
         table.unwatch_names();
         (*open, *generators_added, self.trackers_created) = (true, 0, 0);
         true
+    }
+
+    /// See [`JitDylib::is_vacant`].
+    fn is_vacant(&self) -> bool {
+        let has_names = self.table.has_definitions() || self.table.has_failures() || self.has_generators();
+        self.open && !has_names && self.default_tracker.is_none() && self.clear_hooks.is_empty()
     }
 
     pub(crate) fn new_core(&mut self, dylib: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {

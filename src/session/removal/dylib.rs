@@ -109,9 +109,10 @@ impl JitDylib {
 
     /// Removes the hook.
     pub(crate) fn detach(&self, hook: &Arc<dyn ClearHook>) {
-        let detached: Vec<_> = {
-            let mut state = self.inner().state.lock();
-            state.clear_hooks.extract_if(.., |other| Arc::ptr_eq(other, hook)).collect()
+        let detached = {
+            let hooks = &mut self.inner().state.lock().clear_hooks;
+            let position = hooks.iter().position(|other| Arc::ptr_eq(other, hook));
+            position.map(|position| hooks.remove(position))
         };
         drop(detached);
     }

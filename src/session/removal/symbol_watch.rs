@@ -92,6 +92,14 @@ impl SymbolWatch {
             None => Watched::Gone,
         }
     }
+
+    /// A pin of the tracker, if the symbol is ready.
+    pub(crate) fn ready_pin(&self) -> Option<Pin> {
+        match self.pin() {
+            Watched::Ready(pin) => Some(pin),
+            Watched::Unready | Watched::Gone => None,
+        }
+    }
 }
 
 impl fmt::Debug for SymbolWatch {

@@ -77,6 +77,11 @@ impl FailedSymbols {
         }
     }
 
+    /// Whether a failure was recorded.
+    pub(super) fn has_any(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0 = None;
     }

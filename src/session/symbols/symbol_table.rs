@@ -345,6 +345,11 @@ impl<E: TableTypes> SymbolTable<E> {
         (self.symbols.len(), self.units.len(), self.trackers.len()) == (0, 0, 0)
     }
 
+    /// Whether a symbol is defined, or a unit waits to define some.
+    pub(crate) fn has_definitions(&self) -> bool {
+        (self.symbols.len(), self.units.len()) != (0, 0)
+    }
+
     /// Whether a tracker has a record.
     pub(crate) fn has_trackers(&self) -> bool {
         self.trackers.len() > 0

@@ -47,9 +47,10 @@ impl ClearHook for Versions {
             current.chain(&state.redirect_targets).for_each(|version| keep_for(&stubs, version));
         }
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
-        let mut dylibs = Vec::new();
+        let jit = self.jit.upgrade();
+        let mut dylibs: Vec<_> = jit.iter().filter_map(|jit| self.take_spare(jit)).collect();
         for LiveVersion { code, variables } in state.live.into_values() {
-            if let Some(jit) = self.jit.upgrade() {
+            if let Some(jit) = &jit {
                 pin_for_late_bindings(&jit.session, &code);
             }
             dylibs.push(code.dylib);

@@ -43,6 +43,11 @@ impl<E: TableTypes> SymbolTable<E> {
         self.failed.of_definition(id, name)
     }
 
+    /// Whether a failure was recorded.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.failed.has_any()
+    }
+
     /// Forgets all failures.
     pub(crate) fn clear_failures(&mut self) {
         self.failed.clear();
