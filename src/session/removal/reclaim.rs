@@ -57,12 +57,11 @@ pub(crate) type Retired = [(Arc<TrackerCore>, RetireOutcome)];
 /// Reclaims those of the retired trackers that no pin holds and no guard blocks. Their symbols are unpublished.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     let guards = session.guards.active();
-    let calls = match retired.iter().any(|(core, _)| core.is_version()) {
-        true => guards::wait_briefly(session.active_calls(retired.iter().map(|(core, _)| core))),
-        false => Vec::new(),
-    };
-    if !guards.is_empty() || !calls.is_empty() {
-        return after_retire_guarded(session, retired, guards, calls);
+    if !guards.is_empty() || retired.iter().any(|(core, _)| core.is_version()) {
+        let calls = guards::wait_briefly(session.active_calls(retired.iter().map(|(core, _)| core)));
+        if !guards.is_empty() || !calls.is_empty() {
+            return after_retire_guarded(session, retired, guards, calls);
+        }
     }
     retired.iter().for_each(|(core, _)| core.deliver_retired(0));
     // In the common case there is one tracker, and nothing pins it.
