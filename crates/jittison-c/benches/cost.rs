@@ -79,7 +79,7 @@ fn main() {
     let rust_tracker = of_rust.create_tracker().unwrap();
     jit.link_object(&rust_tracker, "add", OBJECT).unwrap();
     // SAFETY: the object defines `add` with this signature, and may run.
-    let look_up = || unsafe { jit.lookup_in::<Add>(&of_rust, "add").unwrap() };
+    let look_up = || unsafe { jit.lookup_in::<Add>(&of_rust, black_box("add")).unwrap() };
     let rust_function: Function<Add> = look_up();
 
     let mut worst: f64 = 0.0;
@@ -143,11 +143,11 @@ fn main() {
         1,
         &mut || {
             let mut address = 0;
-            ok(jittison_address_lookup(black_box(session), black_box(dylib), NAME, &mut address));
+            ok(jittison_address_lookup(black_box(session), black_box(dylib), black_box(NAME), &mut address));
             black_box(address);
         },
         &mut || {
-            black_box(black_box(&jit).address_of(black_box(&of_rust), "add").unwrap());
+            black_box(black_box(&jit).address_of(black_box(&of_rust), black_box("add")).unwrap());
         },
     );
     row(
@@ -155,7 +155,7 @@ fn main() {
         2,
         &mut || {
             let mut found = 0;
-            ok(jittison_function_lookup(black_box(session), black_box(dylib), NAME, &mut found));
+            ok(jittison_function_lookup(black_box(session), black_box(dylib), black_box(NAME), &mut found));
             ok(jittison_function_release(found));
         },
         &mut || {
@@ -170,12 +170,14 @@ fn main() {
         1,
         &mut || {
             let mut address = ptr::null_mut();
-            ok(jittison_guard_lookup(black_box(guard), black_box(dylib), NAME, &mut address));
+            ok(jittison_guard_lookup(black_box(guard), black_box(dylib), black_box(NAME), &mut address));
             black_box(address);
         },
         &mut || {
             // SAFETY: as above.
-            black_box(unsafe { jit.symbol::<Add>(black_box(&rust_guard), &of_rust, "add").unwrap() });
+            black_box(unsafe {
+                jit.symbol::<Add>(black_box(&rust_guard), black_box(&of_rust), black_box("add")).unwrap()
+            });
         },
     );
     ok(jittison_guard_leave(guard));
