@@ -73,7 +73,9 @@ fn compare(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let report = run(&options)?;
     if let Some(path) = &arguments.report {
-        fs::write(path, report.markdown()).map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let command = format!("--seed {} --count {}", arguments.seed, arguments.count);
+        let text = report.markdown().replace("--seed N --count M", &command);
+        fs::write(path, text).map_err(|problem| format!("{}: {problem}", path.display()))?;
     }
     println!("{}", report.summary());
     Ok(if report.faults().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
