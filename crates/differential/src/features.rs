@@ -73,6 +73,9 @@ pub fn features(program: &Program, name: Option<&str>) -> BTreeSet<Feature> {
 }
 
 fn of_definition(features: &mut BTreeSet<Feature>, definition: &Definition) {
+    if draw::is_in_libc(definition.name) {
+        features.insert("name=library".to_string());
+    }
     features.insert(format!("kind={:?}", definition.kind));
     features.insert(format!("definition={:?}", definition.binding));
     if definition.binding != Binding::Local {
