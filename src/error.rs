@@ -537,6 +537,19 @@ pub enum ErrorKind {
         /// The size of its memory, in bytes.
         found: u64,
     },
+    /// A new version of an object cannot replace the one that runs. Nothing was changed.
+    ///
+    /// - *Cause*: the field `problem` has it, for example a variable whose size changed.
+    /// - *Remedy*: give what changed another name, or start the program again.
+    #[error("{object} was not reloaded: `{symbol}`: {problem}; nothing was changed")]
+    ReloadRefused {
+        /// The object.
+        object: String,
+        /// What cannot follow.
+        symbol: String,
+        /// Why.
+        problem: String,
+    },
     /// The limit of replaced versions that are still in use is reached. Nothing was linked.
     ///
     /// - *Cause*: threads stay inside old versions, or handles and guards hold them.

@@ -9,6 +9,7 @@
 //! | `files.rs`, `libraries.rs` | objects and archives that are given by path |
 //! | `compiling/` | functions that are compiled at their first call, and again when they are called often |
 //! | `patching/` | functions that are replaced while threads call them |
+//! | `reloading/` | objects of a running program that are replaced |
 //! | `program.rs` | a set of objects that runs as a program |
 //! | `spare_dylibs.rs` | dylibs of replaced versions, for the next ones |
 //! | `stub.rs`, `symbolize.rs` | handles to stubs; names for addresses of linked code |
@@ -29,6 +30,7 @@ mod inner;
 mod libraries;
 mod patching;
 mod program;
+mod reloading;
 mod spare_dylibs;
 mod stub;
 mod symbolize;
@@ -57,6 +59,7 @@ pub use compiling::{
 pub use inner::Jit;
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
+pub use reloading::{Reload, Reloader};
 pub use stub::Stub;
 pub use symbolize::CodeLocation;
 

@@ -199,7 +199,7 @@ pub use jit::TierState;
 pub use jit::{
     CodeLocation, Committed, CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, Jit, JitBuilder,
     Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,
-    ReOptimized, RolledBack, Stub,
+    ReOptimized, Reload, Reloader, RolledBack, Stub,
 };
 #[doc(inline)]
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};

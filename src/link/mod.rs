@@ -32,7 +32,7 @@
 //!
 //! A plugin may ask a fixed-up link for a view for debuggers or profilers: `symbol_file.rs`, `functions.rs`,
 //! `lines.rs`. A link without such a plugin does no work for them. `archive/` finds objects in archives. No phase uses
-//! it.
+//! it. `reload/` changes objects that replace others before they are linked.
 //!
 //! # Promises
 //! - A construct that is not supported is refused. The error names it and its place. Nothing is mislinked silently.
@@ -93,6 +93,7 @@ mod plain_edges;
 mod prefix_filter;
 mod prune;
 mod range_extension;
+mod reload;
 mod resolved_link;
 mod section_part;
 mod sizes;
@@ -133,6 +134,8 @@ pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink, SealedLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use prefix_filter::PrefixFilter;
+pub use reload::Diff;
+pub(crate) use reload::{Globals, LiveObject, Plan, StubbedFunction, World, plan_first, plan_reload};
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
 pub(crate) use thread_local_thunks::ThreadLocalThunks;

@@ -109,6 +109,7 @@ fn every_path_that_a_document_names_exists() {
         "docs/platform.md",
         "docs/assumptions.md",
         "docs/cli.md",
+        "docs/watch.md",
     ]
     .map(String::from)
     .to_vec();

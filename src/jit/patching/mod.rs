@@ -42,3 +42,5 @@ pub use outcome::{Committed, PatchVersion, RolledBack};
 pub use patch::{Patch, PreparedPatch};
 pub use patchable::{Patchable, PatchableBuilder};
 pub(in crate::jit) use patchable_inner::UnheldPatchable;
+pub(in crate::jit) use variables::publish as publish_variables;
+pub(in crate::jit) use versions::keep_for;

@@ -21,7 +21,7 @@ use crate::session::{
 };
 
 /// The variables that a version is the first to define, with their sizes in bytes.
-pub(super) type VersionVariables = FxHashMap<Name, u64>;
+pub(in crate::jit) type VersionVariables = FxHashMap<Name, u64>;
 
 /// For each variable of an object, by position: whether `home` has it already. May call the generators of `home`.
 ///
@@ -57,7 +57,11 @@ fn is_same_kind(variable: &ObjectVariable<'_>, flags: SymbolFlags) -> bool {
 
 /// Defines the variables of a version in `home`, so that later versions and dylibs that link against `home` find them.
 /// Returns the tracker that owns these definitions.
-pub(super) fn publish(home: &JitDylib, version: &JitDylib, variables: &VersionVariables) -> Result<ResourceTracker> {
+pub(in crate::jit) fn publish(
+    home: &JitDylib,
+    version: &JitDylib,
+    variables: &VersionVariables,
+) -> Result<ResourceTracker> {
     let names: Vec<&Name> = variables.keys().collect();
     let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name.as_str())).collect();
     let found = version.lookup(&requests, RequiredState::Ready)?;

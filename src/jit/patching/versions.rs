@@ -545,7 +545,7 @@ fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
 }
 
 /// Keeps a version in memory as long as the tracker of its callers.
-fn keep_for(callers: &Pin, version: &Arc<Pin>) {
+pub(in crate::jit) fn keep_for(callers: &Pin, version: &Arc<Pin>) {
     if !callers.depend_on(version) {
         // Other code removed the version, so it accepts no dependants any more. It must stay in memory for ever.
         std::mem::forget(version.clone());

@@ -1,0 +1,32 @@
+//! [`Reloader`]: a program whose objects are replaced while it runs.
+//!
+//! ```text
+//!   callers ─► stub `step` ─► slot ─┬─► `step.code` of version 3      dylib `main.o version 3`
+//!              (home dylib)         ├┄► version 2 (retired)           in no dylib; calls keep it
+//!                                   └┄► version 0: the program        home dylib
+//!   versions ─► variables, of the version that brought them
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `reload.rs` | what a reload returns |
+//! | `version.rs` | the code of one version, in a dylib of its own; its end |
+//! | `reloader.rs` | [`Reloader`]: adds objects, plans, links, commits |
+//!
+//! A file imports files above it in this table. Plans are made in `src/link/reload/`.
+//!
+//! # Why not [`Patchable`](crate::Patchable)
+//! The functions of a `Patchable` are known when it is made, and the first version of a function cannot refer to code that
+//! refers to the function. The objects of a program refer to each other in rings, and an edit adds functions. So the stubs
+//! here exist before the objects are linked, and a version defines its functions under other names.
+//!
+//! # Store, then retire
+//! A commit stores all new targets and removes versions afterwards. So a thread that loaded an old target did so before the
+//! removal, and its call entry is seen (`src/session/pins/calls.rs`).
+
+mod reload;
+mod reloader;
+mod version;
+
+pub use reload::Reload;
+pub use reloader::Reloader;

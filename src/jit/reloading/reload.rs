@@ -1,0 +1,36 @@
+//! [`Reload`]: what a reload did.
+
+use std::time::Duration;
+
+use crate::link::Diff;
+use crate::session::Removal;
+
+/// What a reload did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Reload {
+    /// The name of the object.
+    pub object: String,
+    /// The number of the version that runs now. Numbers rise with each reload of any object that changes something; 0 is the
+    /// version that was added.
+    pub version: u64,
+    /// What changed. If it is empty, nothing was linked.
+    pub diff: Diff,
+    /// The size of the functions of the replaced version, in bytes.
+    pub code_bytes_before: u64,
+    /// The size of the functions of the new version, in bytes.
+    pub code_bytes: u64,
+    /// Whether the version stays in memory until the [`Reloader`](crate::Reloader) is dropped, because it brought variables or
+    /// may have registered handlers.
+    pub stays: bool,
+    /// The removals of versions to which no stub leads any more.
+    pub retired: Vec<Removal>,
+    /// The number of retired versions that are still in memory, because a call or a handle is in the way.
+    pub retired_in_memory: usize,
+    /// The time to read and compare the object.
+    pub read_time: Duration,
+    /// The time to link it.
+    pub link_time: Duration,
+    /// The time to redirect all stubs and to remove what is replaced.
+    pub commit_time: Duration,
+}

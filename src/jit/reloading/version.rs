@@ -1,0 +1,82 @@
+//! [`Version`]: the code of one version of an object, in a dylib of its own.
+
+use crate::base::Name;
+use crate::error::Result;
+use crate::jit::inner::JitInner;
+use crate::jit::patching::keep_for;
+use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker, Visibility};
+use crate::sync::Arc;
+
+/// A linked version. Without [`commit`](Self::commit), dropping it removes all of it.
+pub(super) struct Version {
+    session: ExecutionSession,
+    pub(super) dylib: JitDylib,
+    tracker: ResourceTracker,
+    /// Keeps the code in memory while a stub leads to it, even if other code removes the tracker.
+    pub(super) pin: Option<Arc<Pin>>,
+    /// The tracker under which the home dylib finds the variables that the version brought.
+    pub(super) variables: Option<ResourceTracker>,
+    /// Whether it is removed only with the reloader.
+    pub(super) stays: bool,
+    is_committed: bool,
+}
+
+impl Version {
+    /// A version without code. Its objects search `home`, hidden symbols included, then what `home` links against.
+    pub(super) fn new(jit: &JitInner, home: &JitDylib, object: &str, number: u64) -> Result<Version> {
+        let dylib = jit.session.create_version_dylib(&format!("{object} version {number}"))?;
+        let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
+        let session = jit.session.clone();
+        let version =
+            Version { session, dylib, tracker, pin: None, variables: None, stays: false, is_committed: false };
+        let order: Vec<_> = [(home.clone(), Visibility::All)].into_iter().chain(home.link_order()).collect();
+        version.dylib.set_link_order(&order)?;
+        Ok(version)
+    }
+
+    pub(super) fn tracker(&self) -> &ResourceTracker {
+        &self.tracker
+    }
+
+    /// Pins the code by one of its symbols.
+    pub(super) fn pin_by(&mut self, symbol: &Name) {
+        self.pin = self.dylib.pin(symbol.as_str()).map(|(_, pin)| Arc::new(pin));
+    }
+
+    /// From here on only [`retire`](Self::retire) removes it.
+    pub(super) fn commit(&mut self) {
+        self.is_committed = true;
+    }
+
+    /// Removes a version. Nothing leads to it but calls that are in it, and `callers`, whose stubs lead to it for good.
+    pub(super) fn retire(mut self, callers: Option<&Pin>) -> Option<Removal> {
+        self.is_committed = true;
+        if let Some(pin) = &self.pin {
+            // Callers that are not counted: `src/session/pins/calls.rs`.
+            let late: Vec<Pin> = self.session.late_bindings().iter().filter_map(|tracker| tracker.pin()).collect();
+            late.iter().chain(callers).for_each(|caller| keep_for(caller, pin));
+        }
+        drop(self.pin.take());
+        let mut report = |error| self.session.report_error(error);
+        let removal = self.tracker.remove().or_else(|error| {
+            report(error);
+            // The error is that of a resource manager. A second removal returns the ticket of the first one.
+            self.tracker.remove()
+        });
+        self.variables.take().and_then(|variables| variables.remove().err()).into_iter().for_each(&mut report);
+        self.session.remove_dylib(&self.dylib).err().into_iter().for_each(report);
+        removal.ok()
+    }
+}
+
+impl Drop for Version {
+    fn drop(&mut self) {
+        if self.is_committed {
+            return;
+        }
+        drop(self.pin.take());
+        drop(self.variables.take().map(|variables| variables.remove()));
+        let removed = self.session.remove_dylib(&self.dylib);
+        removed.err().into_iter().for_each(|error| self.session.report_error(error));
+    }
+}

@@ -1,0 +1,84 @@
+//! [`LiveObject`]: what a plan must know about the version of an object that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::link::reload::object_file::VariableKind;
+
+/// The version of an object that runs.
+#[derive(Debug, Default)]
+pub(crate) struct LiveObject {
+    pub(super) functions: BTreeMap<String, Print>,
+    /// All sections of variables that versions have brought, also those that the newest version does not use.
+    pub(super) sections: Vec<LiveSection>,
+    /// The names of the variables that the newest version has.
+    pub(super) variables: BTreeSet<String>,
+    /// The constants that have names.
+    pub(super) constants: BTreeMap<String, Constant>,
+    /// A hash of all constants.
+    pub(super) constants_hash: u64,
+    /// The names that the object needs from others.
+    pub(super) required: BTreeSet<String>,
+}
+
+/// What two versions of a function are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Print {
+    pub(super) hash: u64,
+    /// Size in bytes.
+    pub(super) size: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Constant {
+    pub(super) hash: u64,
+    /// Whether other objects may read it.
+    pub(super) is_shared: bool,
+}
+
+/// A section of variables that is in memory.
+#[derive(Debug, Clone)]
+pub(super) struct LiveSection {
+    /// The symbol at its start.
+    pub(super) base: String,
+    pub(super) name: String,
+    pub(super) kind: VariableKind,
+    /// Size in bytes.
+    pub(super) size: u64,
+    pub(super) variables: Vec<LiveVariable>,
+}
+
+/// A variable that is in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveVariable {
+    /// The name without the number that a compiler appends to `static` variables of functions.
+    pub(super) key: String,
+    pub(super) is_global: bool,
+    /// Offset in bytes in its section.
+    pub(super) offset: u64,
+    /// Size in bytes.
+    pub(super) size: u64,
+    /// The functions whose code refers to it.
+    pub(super) users: BTreeSet<String>,
+}
+
+/// The global variables of all objects that are reloaded.
+pub(crate) type Globals = BTreeMap<String, GlobalVariable>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GlobalVariable {
+    /// Size in bytes.
+    pub(super) size: u64,
+    pub(super) kind: VariableKind,
+}
+
+impl LiveObject {
+    /// Whether the object needs this name from another one.
+    pub(crate) fn requires(&self, name: &str) -> bool {
+        self.required.contains(name)
+    }
+
+    /// The size of its functions in bytes.
+    pub(crate) fn code_bytes(&self) -> u64 {
+        self.functions.values().map(|print| print.size).sum()
+    }
+}

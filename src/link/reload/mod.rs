@@ -1,0 +1,44 @@
+//! Objects that replace an earlier one while the program runs: what changed, what keeps its place, and the bytes to link.
+//!
+//! [`Reloader`](crate::Reloader) calls this room. Nothing here is linked. The result of a plan is the object again, with another
+//! symbol table, so the ordinary link and its verifier work on it:
+//!
+//! | in the object | in the bytes that are linked |
+//! |---|---|
+//! | a function `f` that others can name | `f` is undefined, so it binds to the stub `f`; its code is the hidden symbol `f.code` |
+//! | the address of a `static` function `f`, in a relocation | binds to the stub `OBJECT:f` |
+//! | a call of a `static` function | stays direct |
+//! | writable data, first version | the hidden symbol `OBJECT:SECTION` is its start |
+//! | writable data that exists | is not loaded; global names are undefined, other references go to `OBJECT:SECTION` |
+//! | lists of initialisers and finalisers, later versions | are not loaded |
+//! | COMDAT groups | are dissolved; their definitions are weak anyway |
+//!
+//! # Why sections, not variables
+//! A compiler names a `static` variable in a relocation by its section and a distance. The distance may be that of the end of
+//! another variable, or lie before the variable. So a section of variables keeps its place as a whole, if the same variables
+//! are at the same distances. With `-fdata-sections` each variable has a section of its own, so they come and go one by one.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `object_file.rs` | the tables of an object, as far as a plan needs them |
+//! | `live_object.rs` | what a plan must know about the version before |
+//! | `diff.rs` | [`Diff`]: which functions and variables changed |
+//! | `edits.rs` | changes of an object, and the bytes that result |
+//! | `functions.rs` | functions behind stubs |
+//! | `variables.rs` | which variables are which, and which sections keep their place |
+//! | `plan.rs` | the plan of a first version and of a later one |
+//!
+//! A file imports files above it in this table.
+
+mod diff;
+mod edits;
+mod functions;
+mod live_object;
+mod object_file;
+mod plan;
+mod variables;
+
+pub use diff::Diff;
+pub(crate) use functions::StubbedFunction;
+pub(crate) use live_object::{Globals, LiveObject};
+pub(crate) use plan::{Plan, World, plan_first, plan_reload};

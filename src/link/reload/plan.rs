@@ -1,0 +1,334 @@
+//! [`plan_first`] and [`plan_reload`]: what is linked, what keeps its place, and what is refused before anything changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::link::ObjectBuffer;
+use crate::link::elf::st;
+use crate::link::reload::diff::{self, Diff};
+use crate::link::reload::edits::{Edits, NewPlace};
+use crate::link::reload::functions::{StubbedFunction, put_behind_stubs};
+use crate::link::reload::live_object::{Constant, GlobalVariable, Globals, LiveObject, LiveSection};
+use crate::link::reload::object_file::{
+    Class, ObjectFile, Place, Section, Symbol, VariableKind, is_numbered, without_discriminator,
+};
+pub(crate) use crate::link::reload::variables::Refusal;
+use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
+
+/// What a plan asks about the rest of the program.
+pub(crate) struct World<'a> {
+    pub(crate) globals: &'a Globals,
+    /// Whether a name has a stub of an object that is reloaded.
+    pub(crate) has_stub: &'a dyn Fn(&str) -> bool,
+    /// Whether the program defines a name.
+    pub(crate) is_defined: &'a dyn Fn(&str) -> bool,
+    /// Whether another object that is reloaded needs a name.
+    pub(crate) is_required: &'a dyn Fn(&str) -> bool,
+}
+
+/// A version of an object, planned.
+pub(crate) struct Plan {
+    /// The object to link.
+    pub(crate) object: ObjectBuffer,
+    /// Its functions behind stubs.
+    pub(crate) functions: Vec<StubbedFunction>,
+    /// The variables that the version brings, with their sizes in bytes.
+    pub(crate) variables: Vec<(String, u64)>,
+    /// Those of them that are global.
+    pub(crate) globals: Globals,
+    pub(crate) diff: Diff,
+    /// What is live when the version is committed.
+    pub(crate) live: LiveObject,
+    /// Whether the version has to stay in memory: its variables do, or its code registers handlers that are called later.
+    pub(crate) stays: bool,
+}
+
+/// Plans the first version of an object.
+///
+/// # Errors
+/// The bytes are not an object that can be reloaded.
+pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<Plan> {
+    let file = ObjectFile::read(name, bytes)?;
+    let mut edits = Edits::new(&file);
+    let functions = put_behind_stubs(&file, &mut edits, |name| owns_stub(&file, name, world));
+    let mut live = describe(&file);
+    let mut globals = Globals::new();
+    for section in sections_of(&file) {
+        let base = define_base(&file, &mut edits, &section, "");
+        globals.extend(globals_of(&section, &[]));
+        live.sections.push(live_section(&file, section, base, &[]));
+    }
+    globals.extend(commons(&file).map(|(_, symbol)| common(symbol)));
+    let object = edits.apply(&file).into();
+    let (variables, diff) = (Vec::new(), Diff::default());
+    Ok(Plan { object, functions, variables, globals, diff, live, stays: true })
+}
+
+/// Plans a later version. The outer error is that of an object that cannot be read.
+///
+/// # Errors
+/// The bytes are not an object that can be reloaded.
+pub(crate) fn plan_reload(
+    name: &str,
+    bytes: &[u8],
+    version: u64,
+    before: &LiveObject,
+    world: &World<'_>,
+) -> Result<std::result::Result<Plan, Refusal>> {
+    let file = ObjectFile::read(name, bytes)?;
+    Ok(plan_later(&file, version, before, world))
+}
+
+fn plan_later(
+    file: &ObjectFile<'_>,
+    version: u64,
+    before: &LiveObject,
+    world: &World<'_>,
+) -> std::result::Result<Plan, Refusal> {
+    let mut live = describe(file);
+    check_functions(file)?;
+    check_constants(before, &live, world)?;
+    check_numbers(before, &live)?;
+    let mut edits = Edits::new(file);
+    let functions = put_behind_stubs(file, &mut edits, |name| owns_stub(file, name, world));
+    let sections = sections_of(file);
+    let matches = match_all(&sections, before, world.globals)?;
+    let by_place = sections_by_place(file);
+    let (mut variables, mut globals, mut brought) = (Vec::new(), Globals::new(), BTreeMap::new());
+    live.sections = before.sections.clone();
+    for (section, matches) in sections.into_iter().zip(&matches) {
+        let is_by_name = !by_place.contains(&section.index);
+        match fate(file, &section, matches, (before, world.globals), is_by_name)? {
+            Fate::Reused { base, delta } => {
+                drop_variables(file, &mut edits, &section);
+                refer_to_base(file, &mut edits, &section, &base, delta);
+            }
+            Fate::Known => drop_variables(file, &mut edits, &section),
+            Fate::Linked { existing } => {
+                existing.iter().for_each(|position| edits.undefine(section.symbols[*position]));
+                check_not_defined(file, &section, &existing, world)?;
+                let base = define_base(file, &mut edits, &section, &format!("@{version}"));
+                variables.push((base.clone(), file.sections[section.index].size));
+                let new = globals_of(&section, &existing);
+                variables.extend(new.iter().map(|(name, global)| (name.clone(), global.size)));
+                globals.extend(new);
+                let name = section.variables.first().map_or(file.sections[section.index].name, |first| &first.key);
+                brought.insert(section.index, name.to_string());
+                live.sections.push(live_section(file, section, base, &existing));
+            }
+        }
+    }
+    for (index, symbol) in commons(file) {
+        let (name, global) = common(symbol);
+        match world.globals.get(&name) {
+            Some(old) => {
+                check_same(&name, (global.size, global.kind), (old.size, old.kind))?;
+                edits.undefine(index);
+            }
+            None => {
+                variables.push((name.clone(), global.size));
+                globals.insert(name, global);
+            }
+        }
+    }
+    check_initializers(file, &brought)?;
+    let lists = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Initializers);
+    lists.for_each(|(index, _)| edits.drop_section(index));
+    let diff = Diff::between(before, &live);
+    let stays = !variables.is_empty() || registers_handlers(file);
+    Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, diff, live, stays })
+}
+
+/// Whether an object gets a stub for its function. Not if the function is weak and the program has another definition.
+fn owns_stub(file: &ObjectFile<'_>, name: &str, world: &World<'_>) -> bool {
+    let is_weak = || file.functions().any(|(_, _, symbol)| symbol.name == name && symbol.is_weak());
+    (world.has_stub)(name) || !(world.is_defined)(name) || !is_weak()
+}
+
+fn describe(file: &ObjectFile<'_>) -> LiveObject {
+    let of_variables = file.variable_sections().flat_map(|(section, _)| file.data_symbols(section));
+    let all = of_variables.chain(commons(file));
+    let required = file.symbols.iter().filter(|symbol| symbol.place == Place::Undefined && !symbol.name.is_empty());
+    LiveObject {
+        functions: diff::prints(file),
+        sections: Vec::new(),
+        variables: all.map(|(_, symbol)| symbol.key().to_string()).collect(),
+        constants: diff::constants(file),
+        constants_hash: diff::constants_hash(file),
+        required: required.map(|symbol| symbol.name.to_string()).collect(),
+    }
+}
+
+/// The common symbols, with the index of each.
+fn commons<'f, 'a>(file: &'f ObjectFile<'a>) -> impl Iterator<Item = (usize, &'f Symbol<'a>)> {
+    file.symbols.iter().enumerate().filter(|(_, symbol)| symbol.place == Place::Common)
+}
+
+fn common(symbol: &Symbol<'_>) -> (String, GlobalVariable) {
+    (symbol.name.to_string(), GlobalVariable { size: symbol.size, kind: VariableKind::ZeroFilled })
+}
+
+/// The global variables of a section, without those at the positions `existing`.
+fn globals_of(section: &NewSection, existing: &[usize]) -> Globals {
+    let new = section.variables.iter().enumerate().filter(|(position, _)| !existing.contains(position));
+    let global = new.filter(|(_, variable)| variable.is_global);
+    global.map(|(_, v)| (v.key.clone(), GlobalVariable { size: v.size, kind: section.kind })).collect()
+}
+
+fn live_section(file: &ObjectFile<'_>, section: NewSection, base: String, existing: &[usize]) -> LiveSection {
+    let NewSection { index, kind, variables, .. } = section;
+    let (name, size) = (file.sections[index].name.to_string(), file.sections[index].size);
+    let new = variables.into_iter().enumerate().filter(|(position, _)| !existing.contains(position));
+    LiveSection { base, name, kind, size, variables: new.map(|(_, variable)| variable).collect() }
+}
+
+/// Defines the symbol at the start of a section. Sections of one name are numbered.
+fn define_base(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection, suffix: &str) -> String {
+    let Section { name, size, .. } = &file.sections[section.index];
+    let before = file.sections[..section.index].iter().filter(|other| other.name == *name).count();
+    let number = if before == 0 { String::new() } else { format!("#{before}") };
+    let base = format!("{}:{name}{number}{suffix}", file.name);
+    let place = NewPlace { section: section.index, value: 0, size: *size };
+    edits.define(base.clone(), kind_of_base(section), false, place);
+    base
+}
+
+fn kind_of_base(section: &NewSection) -> u8 {
+    if section.kind.is_thread_local() { st::TYPE_TLS } else { st::TYPE_OBJECT }
+}
+
+/// Leaves out a section whose variables all exist.
+fn drop_variables(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection) {
+    edits.drop_section(section.index);
+    let global = section.symbols.iter().filter(|symbol| !file.symbols[**symbol].is_local());
+    global.for_each(|symbol| edits.undefine(*symbol));
+}
+
+/// Lets references to a section by place go to the section that is in memory.
+fn refer_to_base(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection, base: &str, delta: i64) {
+    for (_, relocation) in file.loaded_relocations() {
+        let symbol = &file.symbols[relocation.symbol];
+        if symbol.is_local() && symbol.place == Place::Section(section.index) {
+            let reference = edits.refer_to(base, kind_of_base(section));
+            edits.retarget(relocation.at, reference, relocation.addend + symbol.value as i64 + delta);
+        }
+    }
+}
+
+/// The sections to which relocations refer by place and not by a global name.
+fn sections_by_place(file: &ObjectFile<'_>) -> BTreeSet<usize> {
+    let place = |symbol: &Symbol<'_>| match symbol.place {
+        Place::Section(section) if symbol.is_local() => Some(section),
+        _ => None,
+    };
+    file.loaded_relocations().filter_map(|(_, relocation)| place(&file.symbols[relocation.symbol])).collect()
+}
+
+/// Functions that cannot have a stub cannot follow.
+fn check_functions(file: &ObjectFile<'_>) -> std::result::Result<(), Refusal> {
+    for symbol in &file.symbols {
+        let is_code = matches!(symbol.place, Place::Section(at) if file.sections[at].class == Class::Code);
+        let problem = match symbol.kind {
+            st::TYPE_GNU_IFUNC => "it is an indirect function, which is resolved once",
+            st::TYPE_NOTYPE if !symbol.is_local() => "it is in code and has no type; give it the type of a function",
+            _ => continue,
+        };
+        if is_code {
+            return Err(Refusal::new(symbol.name, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Constants that became variables, variables that became constants, and changed constants that others read.
+fn check_constants(before: &LiveObject, after: &LiveObject, world: &World<'_>) -> std::result::Result<(), Refusal> {
+    if let Some(name) = after.variables.iter().find(|name| before.constants.contains_key(*name)) {
+        return Err(Refusal::new(name, "it is a variable, and was a constant"));
+    }
+    if let Some(name) = after.constants.keys().find(|name| before.variables.contains(*name)) {
+        return Err(Refusal::new(name, "it is a constant, and was a variable"));
+    }
+    let is_stale = |(name, new): &(&String, &Constant)| {
+        let has_changed = before.constants.get(*name).is_some_and(|old| old.hash != new.hash);
+        has_changed && new.is_shared && (world.is_required)(name)
+    };
+    match after.constants.iter().find(is_stale) {
+        Some((name, _)) => Err(Refusal::new(name, "it is a constant that another object reads, and its value changed")),
+        None => Ok(()),
+    }
+}
+
+/// A compiler numbers lambdas, and `static` variables of one name in one C++ function. If their count changes, a number may mean
+/// another one.
+fn check_numbers(before: &LiveObject, after: &LiveObject) -> std::result::Result<(), Refusal> {
+    let numbered =
+        |of: &LiveObject| -> Vec<String> { of.variables.iter().filter(|name| is_numbered(name)).cloned().collect() };
+    let lambdas =
+        |of: &LiveObject| -> Vec<String> { of.functions.keys().filter(|name| is_numbered(name)).cloned().collect() };
+    let (old, new) = (numbered(before), numbered(after));
+    let named = new.iter().find(|name| !old.contains(name)).or(new.first()).filter(|_| !old.is_empty());
+    if let Some(name) = named.filter(|_| old != new || lambdas(before) != lambdas(after)) {
+        let problem =
+            "it is a `static` variable of a lambda, and lambdas came or went; give it to a function with a name";
+        return Err(Refusal::new(name, problem));
+    }
+    let count = |of: &LiveObject, name: &str| {
+        of.variables.iter().filter(|other| without_discriminator(other) == without_discriminator(name)).count()
+    };
+    let numbered = after.variables.iter().filter(|name| without_discriminator(name) != *name);
+    for name in numbered.chain(before.variables.iter().filter(|name| without_discriminator(name) != *name)) {
+        let (old, new) = (count(before, name), count(after, name));
+        if old != new && old != 0 && new != 0 {
+            let problem = "several `static` variables of the function have this name, and their number changed; give them different \
+                           names";
+            return Err(Refusal::new(without_discriminator(name), problem));
+        }
+    }
+    Ok(())
+}
+
+/// New global variables may not have names that the program has.
+fn check_not_defined(
+    file: &ObjectFile<'_>,
+    section: &NewSection,
+    existing: &[usize],
+    world: &World<'_>,
+) -> std::result::Result<(), Refusal> {
+    let new = section.symbols.iter().enumerate().filter(|(position, _)| !existing.contains(position));
+    let mut global = new.map(|(_, symbol)| &file.symbols[*symbol]).filter(|symbol| !symbol.is_local());
+    match global.find(|symbol| (world.is_defined)(symbol.name)) {
+        Some(symbol) => Err(Refusal::new(symbol.name, "the program has another definition of this name")),
+        None => Ok(()),
+    }
+}
+
+/// Initialisers do not run again. So a new variable that one of them refers to would stay uninitialised. `brought` has the name
+/// of a variable for each section that is linked.
+fn check_initializers(file: &ObjectFile<'_>, brought: &BTreeMap<usize, String>) -> std::result::Result<(), Refusal> {
+    let is_list = |index: &usize| file.sections[*index].class == Class::Initializers;
+    let mut waiting: Vec<usize> = (0..file.sections.len()).filter(is_list).collect();
+    let mut seen: BTreeSet<usize> = waiting.iter().copied().collect();
+    while let Some(section) = waiting.pop() {
+        if let Some(name) = brought.get(&section) {
+            let problem = "it is new, and an initialiser refers to it; initialisers do not run again";
+            return Err(Refusal::new(name, problem));
+        }
+        for relocation in &file.sections[section].relocations {
+            if let Place::Section(next) = file.symbols[relocation.symbol].place
+                && seen.insert(next)
+            {
+                waiting.push(next);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether code of the object may register functions that are called later by address.
+fn registers_handlers(file: &ObjectFile<'_>) -> bool {
+    let is_handler = |symbol: &Symbol<'_>| symbol.place == Place::Undefined && HANDLERS.contains(&symbol.name);
+    file.symbols.iter().any(is_handler)
+}
+
+const HANDLERS: [&str; 6] =
+    ["__dso_handle", "__cxa_atexit", "atexit", "at_quick_exit", "__cxa_thread_atexit", "pthread_atfork"];

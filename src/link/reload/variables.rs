@@ -1,0 +1,214 @@
+//! Variables: which of a new version are which of the version before, and which sections keep their place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::link::reload::live_object::{Globals, LiveObject, LiveSection, LiveVariable};
+use crate::link::reload::object_file::{ObjectFile, Symbol, VariableKind};
+
+/// Why a reload is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) symbol: String,
+    pub(crate) problem: String,
+}
+
+impl Refusal {
+    pub(super) fn new(symbol: &str, problem: impl Into<String>) -> Refusal {
+        Refusal { symbol: symbol.to_string(), problem: problem.into() }
+    }
+}
+
+/// The section of a new version that holds variables.
+pub(super) struct NewSection {
+    pub(super) index: usize,
+    pub(super) kind: VariableKind,
+    pub(super) variables: Vec<LiveVariable>,
+    /// The symbols of the variables.
+    pub(super) symbols: Vec<usize>,
+}
+
+/// What becomes of a section of a new version.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is not linked. References go to the section that is in memory.
+    Reused {
+        base: String,
+        /// What to add to an offset in the new section.
+        delta: i64,
+    },
+    /// It is not linked. Only global names refer to it.
+    Known,
+    /// It is linked. Of its variables, those at these positions exist already.
+    Linked { existing: Vec<usize> },
+}
+
+/// The sections with variables of an object.
+pub(super) fn sections_of(file: &ObjectFile<'_>) -> Vec<NewSection> {
+    let mut users = users(file);
+    let section = |(index, kind)| {
+        let symbols: Vec<(usize, &Symbol<'_>)> = file.data_symbols(index).collect();
+        let variable = |(number, symbol): &(usize, &Symbol<'_>)| LiveVariable {
+            key: symbol.key().to_string(),
+            is_global: !symbol.is_local(),
+            offset: symbol.value,
+            size: symbol.size,
+            users: users.remove(number).unwrap_or_default(),
+        };
+        let variables = symbols.iter().map(variable).collect();
+        NewSection { index, kind, variables, symbols: symbols.iter().map(|(number, _)| *number).collect() }
+    };
+    file.variable_sections().map(section).collect()
+}
+
+/// For each local variable, by symbol: the functions that refer to it.
+fn users(file: &ObjectFile<'_>) -> BTreeMap<usize, BTreeSet<String>> {
+    let mut users: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+    for (section, relocation) in file.loaded_relocations() {
+        let Some((target, offset)) = file.target(relocation) else { continue };
+        let Some(function) = file.function_at(section, relocation.offset) else { continue };
+        let Ok(offset) = u64::try_from(offset) else { continue };
+        if let Some((variable, _)) = file.symbol_at(target, offset, Symbol::is_local) {
+            users.entry(variable).or_default().insert(function.name.to_string());
+        }
+    }
+    users
+}
+
+/// A live variable: the section and the position there.
+type Match = Option<(usize, usize)>;
+
+/// For each variable of each new section: the live variable that it is.
+///
+/// # Errors
+/// A `static` variable that may be one of several, and a variable whose size or kind of memory changed.
+pub(super) fn match_all(
+    sections: &[NewSection],
+    live: &LiveObject,
+    globals: &Globals,
+) -> Result<Vec<Vec<Match>>, Refusal> {
+    let mut all = Vec::new();
+    for section in sections {
+        let mut matches = Vec::new();
+        for variable in &section.variables {
+            let found = match variable.is_global {
+                true => find_live(live, |other| other.is_global && other.key == variable.key),
+                false => match_local(variable, sections, live)?,
+            };
+            let known = match (variable.is_global, found) {
+                (true, _) => globals.get(&variable.key).map(|global| (global.size, global.kind)),
+                (false, Some((at, position))) => {
+                    Some((live.sections[at].variables[position].size, live.sections[at].kind))
+                }
+                (false, None) => None,
+            };
+            if let Some((size, kind)) = known {
+                check_same(&variable.key, (variable.size, section.kind), (size, kind))?;
+            }
+            matches.push(found);
+        }
+        all.push(matches);
+    }
+    Ok(all)
+}
+
+/// Checks that a variable has the same size and kind of memory as before.
+pub(super) fn check_same(name: &str, new: (u64, VariableKind), old: (u64, VariableKind)) -> Result<(), Refusal> {
+    if new.0 != old.0 {
+        return Err(Refusal::new(name, format!("it has {} bytes, and {} in memory", new.0, old.0)));
+    }
+    if new.1 != old.1 {
+        let (new, old) = (new.1.section(), old.1.section());
+        return Err(Refusal::new(name, format!("it is in {new}, and was in {old}")));
+    }
+    Ok(())
+}
+
+fn find_live(live: &LiveObject, is_meant: impl Fn(&LiveVariable) -> bool) -> Match {
+    let in_section = |(at, section): (usize, &LiveSection)| Some((at, section.variables.iter().position(&is_meant)?));
+    live.sections.iter().enumerate().find_map(in_section)
+}
+
+/// Variables of one name are told apart by the functions that use them.
+fn match_local(variable: &LiveVariable, sections: &[NewSection], live: &LiveObject) -> Result<Match, Refusal> {
+    let is_named = |other: &&LiveVariable| !other.is_global && other.key == variable.key;
+    let new: Vec<&LiveVariable> = sections.iter().flat_map(|section| &section.variables).filter(is_named).collect();
+    let old: Vec<&LiveVariable> =
+        live.sections.iter().flat_map(|section| &section.variables).filter(is_named).collect();
+    let same_users =
+        |all: &[&LiveVariable], users: &BTreeSet<String>| all.iter().filter(|other| other.users == *users).count();
+    let is_paired = |users: &BTreeSet<String>| same_users(&new, users) == 1 && same_users(&old, users) == 1;
+    if new.len() == 1 && old.len() == 1 {
+        return Ok(find_live(live, |other| is_named(&other)));
+    }
+    if is_paired(&variable.users) {
+        return Ok(find_live(live, |other| is_named(&other) && other.users == variable.users));
+    }
+    let unpaired = |all: &[&LiveVariable]| all.iter().filter(|other| !is_paired(&other.users)).count();
+    match (unpaired(&new), unpaired(&old)) {
+        (_, 0) => Ok(None),
+        _ => Err(Refusal::new(
+            &variable.key,
+            "several `static` variables have this name, and the functions that use them changed too; give them different names",
+        )),
+    }
+}
+
+/// What becomes of a section. `is_by_name` says that only global names refer to it.
+///
+/// # Errors
+/// Variables moved in a section whose variables cannot be told apart.
+pub(super) fn fate(
+    file: &ObjectFile<'_>,
+    section: &NewSection,
+    matches: &[Match],
+    (live, globals): (&LiveObject, &Globals),
+    is_by_name: bool,
+) -> Result<Fate, Refusal> {
+    let (size, name) = (file.sections[section.index].size, file.sections[section.index].name);
+    if section.variables.is_empty() {
+        let same_name = |old: &&LiveSection| old.name == name && old.variables.is_empty();
+        return match live.sections.iter().rev().find(same_name) {
+            Some(old) if (old.size, old.kind) == (size, section.kind) => {
+                Ok(Fate::Reused { base: old.base.clone(), delta: 0 })
+            }
+            Some(_) => Err(Refusal::new(name, "it holds data without names, and its size changed")),
+            None => Ok(Fate::Linked { existing: Vec::new() }),
+        };
+    }
+    // The section that has the first variable has all of them, at the same distances.
+    if let [Some((at, first)), ..] = matches {
+        let old = &live.sections[*at];
+        let delta = old.variables[*first].offset as i64 - section.variables[0].offset as i64;
+        let is_same_place = |(variable, found): (&LiveVariable, &Match)| {
+            found.is_some_and(|(other, position)| {
+                other == *at && old.variables[position].offset as i64 - variable.offset as i64 == delta
+            })
+        };
+        let is_whole = old.variables.len() == section.variables.len() && old.size == size && delta == 0;
+        let are_same = section.variables.iter().zip(matches).all(is_same_place);
+        if are_same && (is_whole || section.variables.len() == 1) {
+            return Ok(Fate::Reused { base: old.base.clone(), delta });
+        }
+    }
+    let exists = |position: &usize| {
+        let variable = &section.variables[*position];
+        matches[*position].is_some() || variable.is_global && globals.contains_key(&variable.key)
+    };
+    let existing: Vec<usize> = (0..section.variables.len()).filter(exists).collect();
+    match existing.len() {
+        0 => Ok(Fate::Linked { existing }),
+        count if is_by_name && count == section.variables.len() => Ok(Fate::Known),
+        _ if is_by_name => Ok(Fate::Linked { existing }),
+        _ => {
+            let moved =
+                (0..section.variables.len()).find(|position| !existing.contains(position)).unwrap_or(existing[0]);
+            Err(Refusal::new(
+                &section.variables[moved].key,
+                format!(
+                    "variables of `{name}` came, went or moved, and the compiler refers to them by their place in it; compile with \
+                     -fdata-sections"
+                ),
+            ))
+        }
+    }
+}
