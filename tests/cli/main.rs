@@ -9,3 +9,4 @@ mod map;
 mod native;
 mod programs;
 mod run;
+mod watch;

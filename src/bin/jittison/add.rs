@@ -4,27 +4,43 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, has_low_addresses, required_names};
-use jittison::{InputFile, Jit, MappedFile, ResourceTracker};
+use jittison::{InputFile, Jit, MappedFile, Reloader, ResourceTracker};
 
 use crate::archives::Requirements;
+use crate::follower::hash_of;
 use crate::link::Object;
 use crate::output::message_of;
 
-/// Adds an object file under a tracker.
-pub fn add_object(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
-    add_input(jit, tracker, path, &mut Requirements::default())
+/// The objects of `watch`, and what will reload them.
+pub struct Reloaded {
+    pub reloader: Arc<Reloader>,
+    /// The names of the objects, with a hash of the bytes of each.
+    pub objects: Vec<(String, u64)>,
 }
 
-/// As [`add_object`], and adds the names that the object requires.
+/// Adds an object file under a tracker.
+pub fn add_object(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
+    add_input(jit, tracker, path, &mut Requirements::default(), None)
+}
+
+/// As [`add_object`], and adds the names that the object requires. A `reloader` will replace the object later.
 pub fn add_input(
     jit: &Jit,
     tracker: &ResourceTracker,
     path: &Path,
     requirements: &mut Requirements,
+    reloader: Option<&mut Reloaded>,
 ) -> Result<Object, String> {
     let name = path.display().to_string();
-    let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(message_of)?.into();
-    add_bytes(jit, tracker, name, bytes, requirements)
+    let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(message_of)?;
+    match reloader {
+        None => add_bytes(jit, tracker, name, bytes.into(), requirements),
+        Some(reloaded) => {
+            reloaded.objects.push((name.clone(), hash_of(&bytes)));
+            let changed = reloaded.reloader.add_changed(&name, bytes).map_err(message_of)?;
+            describe(jit, name, &changed, requirements)
+        }
+    }
 }
 
 /// Adds every member of an archive under a tracker, as if each were an object file of the command line.
@@ -60,13 +76,18 @@ fn add_bytes(
     bytes: ObjectBuffer,
     requirements: &mut Requirements,
 ) -> Result<Object, String> {
-    for required in required_names(&name, &bytes).map_err(message_of)? {
-        requirements.add(jit.layer().name_of_reference(required));
-    }
-    let interface = ObjectInterface::scan(&name, &bytes).map_err(message_of)?;
-    let is_low = requirements.wants_low_object && has_low_addresses(&name, &bytes);
-    requirements.wants_low_object &= !is_low;
-    let object = Object { size_bytes: bytes.len() as u64, interface, path: name, is_low };
+    let object = describe(jit, name, &bytes, requirements)?;
     jit.add_object(tracker, &object.path, bytes).map_err(message_of)?;
     Ok(object)
+}
+
+/// What an object defines. Adds what it requires to `requirements`.
+fn describe(jit: &Jit, name: String, bytes: &ObjectBuffer, requirements: &mut Requirements) -> Result<Object, String> {
+    for required in required_names(&name, bytes).map_err(message_of)? {
+        requirements.add(jit.layer().name_of_reference(required));
+    }
+    let interface = ObjectInterface::scan(&name, bytes).map_err(message_of)?;
+    let is_low = requirements.wants_low_object && has_low_addresses(&name, bytes);
+    requirements.wants_low_object &= !is_low;
+    Ok(Object { size_bytes: bytes.len() as u64, interface, path: name, is_low })
 }

@@ -20,6 +20,8 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(Box<RunArgs>),
+    #[command(after_help = WATCH_HELP)]
+    Watch(Box<WatchArgs>),
     Inspect(InspectArgs),
     Map(MapArgs),
     Check(CheckArgs),
@@ -135,6 +137,32 @@ pub struct RunArgs {
     pub arguments: Vec<OsString>,
 }
 
+/// Run a program, and reload its objects when they change
+///
+/// Links and runs the files as `run` does. When an object file is written again, its functions are replaced while the program
+/// runs: callers reach the new code with their next call. Variables keep their values. An object that cannot follow changes
+/// nothing, and the error says why. Objects in archives and in dylibs of --dylib are not followed. Each event is a line on
+/// standard error.
+#[derive(Debug, Parser)]
+pub struct WatchArgs {
+    /// The command that builds the objects, for a shell; it runs when a file below --source was saved
+    ///
+    /// Without it, the objects themselves are watched. In both cases all objects that have changed are reloaded.
+    #[arg(long, value_name = "COMMAND", requires = "sources")]
+    pub build: Option<String>,
+
+    /// A folder of sources, watched with all that is in it; may be repeated
+    #[arg(long = "source", value_name = "DIRECTORY", requires = "build")]
+    pub sources: Vec<PathBuf>,
+
+    /// Write events as lines of JSON
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
 /// Show the contents of an object and the memory that a link of it would allocate
 ///
 /// Prints the sections that are loaded into memory, symbols, relocations, initialisers, undefined symbols, and the bytes of
@@ -241,5 +269,8 @@ fn definition(text: &str) -> Result<(String, u64), String> {
     Ok((name.to_string(), number(value)?))
 }
 
+/// At the variant, because that of `run` would replace it at the struct.
+const WATCH_HELP: &str = "Example:\n  jittison watch --build make --source src main.o list.o -- one two\n\n\
+    Exit status: that of the program; 2 if the command line is wrong; 125 if jittison fails before the program runs.";
 const EXIT_STATUS: &str = "Exit status: that of the program that was run, or 0; 2 if the command line is wrong; 125 if jittison \
                            fails,\nwith one line on standard error.";

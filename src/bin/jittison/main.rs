@@ -1,10 +1,12 @@
-//! The `jittison` command: `run` links objects and runs them as a program, `inspect` shows an object, `map` shows code
+//! The `jittison` command: `run` links objects and runs them as a program, `watch` reloads
+//! them meanwhile, `inspect` shows an object, `map` shows code
 //! memory, `check` compares a link with rules.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `args.rs` | options and help texts |
 //! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
+//! | `watch.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
@@ -18,7 +20,8 @@
 //! # Invariant
 //!
 //! - **B1** *Promises of the user.* Whoever types a command makes the promises that the library asks of its caller. For
-//!   `run`: the objects may run in this process, and the entry is a function `int main(int, char **, char **)`. For all
+//!   `run`: the objects may run in this process, and the entry is a function `int main(int, char **, char **)`. For
+//!   `watch` also: each version of an object may run, and its functions keep the signatures with which they are called. For all
 //!   commands: no other process changes an archive while the command runs, because archives are mapped. (Object files are
 //!   read, so they may change.) The command checks what it can check: that an object defines the entry as a function.
 
@@ -27,6 +30,7 @@ mod archives;
 mod args;
 mod check;
 mod check_command;
+mod follower;
 mod inputs;
 mod inspect;
 mod interposed;
@@ -38,9 +42,11 @@ mod offline;
 mod output;
 mod process;
 mod progress;
+mod reload_lines;
 mod report;
 mod run;
 mod table;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -54,11 +60,12 @@ fn main() -> ExitCode {
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|problem| problem.exit());
     let outcome = match (args.command, matches.subcommand()) {
         (Command::Run(args), Some((_, matches))) => run::run(&args, matches),
+        (Command::Watch(args), Some((_, matches))) => watch::watch(&args, matches),
         (Command::Inspect(args), _) => inspect::inspect(&args),
         (Command::Map(args), _) => map::map(&args),
         (Command::Check(args), _) => check_command::check_objects(&args),
         // Cannot happen: `args` has a command, so `matches` has one.
-        (Command::Run(_), None) => Err("the command line names no command".to_string()),
+        (Command::Run(_) | Command::Watch(_), None) => Err("the command line names no command".to_string()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

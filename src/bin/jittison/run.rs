@@ -19,11 +19,12 @@ use jittison::link::Archive;
 use jittison::memory::{OnFull, Placement};
 use jittison::platform::StaticLibraries;
 use jittison::session::{Alias, DefinitionGenerator as _, RequiredState, SymbolFlags, SymbolRequest, Visibility};
-use jittison::{Event, Jit, JitDylib, Program, ProgramEvent, ResourceTracker};
+use jittison::{Event, Jit, JitDylib, Program, ProgramEvent, Reloader, ResourceTracker};
 
-use crate::add::{add_input, add_members, open_archive};
+use crate::add::{Reloaded, add_input, add_members, open_archive};
 use crate::archives::{Requirements, check_order, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
+use crate::follower::Follower;
 use crate::inputs::{Group, Input, Inputs, gather};
 use crate::interposed::check_variables;
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
@@ -33,9 +34,15 @@ use crate::output::{FAILED, message_of, print_error};
 use crate::process::other_threads;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
+use crate::watch::Followed;
 
 /// Links the inputs and runs the program. Returns only if the program could not be run, or if nothing was to be run.
 pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
+    run_program(args, matches, None)
+}
+
+/// As [`run`]. With `followed`, the objects of the first dylib are reloaded when they change.
+pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<&Followed>) -> Result<(), String> {
     // First the steps that find mistakes of the command line.
     let report_file = args.report.as_deref().map(create_file).transpose()?;
     let arguments = arguments(args)?;
@@ -56,12 +63,20 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     let tracker = dylibs[0].1.clone();
     let program = Program::new(&jit, &tracker).map_err(message_of)?;
     define(&tracker, args)?;
+    let mut reloaded = match followed {
+        Some(_) => {
+            let reloader = Arc::new(Reloader::new(&jit, &tracker).map_err(message_of)?);
+            Some(Reloaded { reloader, objects: Vec::new() })
+        }
+        None => None,
+    };
     let mut objects = Vec::new();
     let mut required = vec![Requirements::of_entry(&args.entry)];
     required.resize_with(dylibs.len(), Requirements::default);
     required.iter_mut().for_each(|requirements| requirements.wants_low_object = !args.no_exec);
     for ((group, (dylib, tracker)), requirements) in inputs.groups.iter().zip(&dylibs).zip(&mut required) {
-        objects.push((dylib, add_group(&jit, dylib, tracker, group, &args.entry, requirements)?));
+        let reloaded = reloaded.as_mut().filter(|_| objects.is_empty());
+        objects.push((dylib, add_group(&jit, dylib, tracker, group, &args.entry, requirements, reloaded)?));
     }
     let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
     add_members_again(&suppliers, false);
@@ -98,16 +113,24 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     failures.add(unreceived.take());
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
     add_members_again(&suppliers, true);
+    if let Some(reloaded) = &reloaded {
+        reloaded.reloader.link().map_err(message_of)?;
+    }
     report.end_stage("link");
     report.entry = args.entry.clone();
     let usage = dylibs.iter().map(|(_, tracker)| jit.usage(tracker)).sum();
     report.set_linked(objects.iter().flat_map(|(_, objects)| objects), usage, jit.memory_statistics());
 
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
-    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id: std::process::id() };
+    let process_id = std::process::id();
+    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, following: None };
     if args.no_exec {
         cleanup.finish();
         return Ok(());
+    }
+    if let (Some(followed), Some(Reloaded { reloader, objects })) = (followed, reloaded) {
+        let follower = Follower::start(reloader.clone(), &objects, followed)?;
+        cleanup.following = Some((follower, reloader));
     }
     // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.
     let observe = move |event| cleanup.handle_event(event);
@@ -194,13 +217,14 @@ fn add_group(
     group: &Group,
     entry: &str,
     requirements: &mut Requirements,
+    mut reloaded: Option<&mut Reloaded>,
 ) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     let mut archives: Vec<Archive> = Vec::new();
     let mut group_start = 0;
     for input in &group.inputs {
         match input {
-            Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements)?),
+            Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements, reloaded.as_deref_mut())?),
             Input::Archive(path) => {
                 let archive = open_archive(path)?;
                 requirements.search(jit, tracker, &archive, entry)?;
@@ -273,6 +297,8 @@ struct Cleanup {
     report: Report,
     /// The process that linked the program.
     process_id: u32,
+    /// What follows the files, and what reloads them. `None` without `watch`.
+    following: Option<(Follower, Arc<Reloader>)>,
 }
 
 impl Cleanup {
@@ -283,6 +309,7 @@ impl Cleanup {
                 self.report.end_stage("initialize");
             }
             ProgramEvent::Ended { status, has_returned } => {
+                self.stop_following();
                 self.report.status = status;
                 self.report.has_returned = has_returned;
                 self.report.end_stage("run");
@@ -295,12 +322,21 @@ impl Cleanup {
         }
     }
 
+    /// Ends the thread that follows the files. A child that the program forked does not have it.
+    fn stop_following(&mut self) {
+        if let Some((follower, _)) = self.following.as_mut().filter(|_| std::process::id() == self.process_id) {
+            follower.stop();
+        }
+    }
+
     fn finish(&mut self) {
         // A child that the program forked has a copy of the code. It ends without removing it, and the parent writes the
         // report.
         if std::process::id() != self.process_id {
             return;
         }
+        // The last versions belong to the program from here on.
+        drop(self.following.take());
         let outcome = match other_threads() {
             // The removal of the last tracker reclaims all, because they refer to each other.
             0 => match self.trackers.iter().map(ResourceTracker::remove).collect() {

@@ -1,0 +1,144 @@
+//! [`Lines`]: one line on standard error for each event of `watch`, for people or as JSON.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jittison::Reload;
+use serde_json::{Value, json};
+
+use crate::output::{escape_controls, print_error};
+
+/// Writes the events of `watch`.
+pub struct Lines {
+    is_json: bool,
+}
+
+/// How long a reload took, beside its own steps.
+pub struct Times {
+    /// From the notification of the kernel to the commit.
+    pub total: Duration,
+    /// The build command.
+    pub build: Option<Duration>,
+}
+
+impl Lines {
+    pub fn new(is_json: bool) -> Lines {
+        Lines { is_json }
+    }
+
+    pub fn watching<'a>(&self, objects: impl Iterator<Item = &'a str>, sources: &[PathBuf]) {
+        let objects: Vec<&str> = objects.collect();
+        let sources: Vec<String> = sources.iter().map(|folder| folder.display().to_string()).collect();
+        self.write(json!({ "event": "watching", "objects": objects, "sources": sources }), || {
+            format!("watching {}", [objects.join(", "), sources.join(", ")].join(" ").trim_end())
+        });
+    }
+
+    /// `object` is `None` if the failure is not that of an object.
+    pub fn failed(&self, object: Option<&str>, error: &str) {
+        self.write(json!({ "event": "refused", "object": object, "error": error }), || match object {
+            Some(object) if !error.contains(object) => format!("{object}: {error}; the running code stays"),
+            _ => format!("{error}; the running code stays"),
+        });
+    }
+
+    /// The output of the compiler follows as it is.
+    pub fn build_failed(&self, status: &str, output: &str) {
+        self.write(json!({ "event": "build_failed", "status": status, "output": output }), || {
+            format!("the build failed ({status}); the running code stays")
+        });
+        if !self.is_json {
+            let _ = std::io::stderr().write_all(output.as_bytes());
+        }
+    }
+
+    pub fn reloaded(&self, reload: &Reload, times: &Times) {
+        let event = if reload.diff.is_empty() { "unchanged" } else { "reloaded" };
+        let value = json!({
+            "event": event,
+            "object": reload.object,
+            "version": reload.version,
+            "changed": reload.diff.changed,
+            "added": reload.diff.added,
+            "removed": reload.diff.removed,
+            "new_variables": reload.diff.new_variables,
+            "removed_variables": reload.diff.removed_variables,
+            "constants_changed": reload.diff.constants_changed,
+            "code_bytes_before": reload.code_bytes_before,
+            "code_bytes": reload.code_bytes,
+            "stays": reload.stays,
+            "replaced_in_memory": reload.retired_in_memory,
+            "milliseconds": {
+                "total": milliseconds(times.total),
+                "build": times.build.map(milliseconds),
+                "read": milliseconds(reload.read_time),
+                "link": milliseconds(reload.link_time),
+                "commit": milliseconds(reload.commit_time),
+            },
+        });
+        self.write(value, || match reload.diff.is_empty() {
+            true => format!("{}: no function and no constant changed", reload.object),
+            false => text_of(reload, times),
+        });
+    }
+
+    fn write(&self, value: Value, text: impl FnOnce() -> String) {
+        if !self.is_json {
+            return print_error(&text());
+        }
+        let _ = std::io::stderr().write_all(format!("{value}\n").as_bytes());
+    }
+}
+
+fn text_of(reload: &Reload, times: &Times) -> String {
+    let diff = &reload.diff;
+    let lists = [
+        ("changed", &diff.changed),
+        ("added", &diff.added),
+        ("removed", &diff.removed),
+        ("new variables", &diff.new_variables),
+        ("removed variables", &diff.removed_variables),
+    ];
+    let mut parts: Vec<String> = lists
+        .iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("{what} {}", some(names)))
+        .collect();
+    if diff.constants_changed {
+        parts.push("constants".to_string());
+    }
+    let build = times.build.map(|time| format!("build {:.2}, ", milliseconds(time))).unwrap_or_default();
+    let kept = match reload.retired_in_memory {
+        0 => String::new(),
+        count => format!("; {count} replaced versions in memory"),
+    };
+    let line = format!(
+        "{} version {}: {}; {} -> {} bytes of code; live after {:.2} ms ({build}read {:.2}, link {:.2}, commit {:.2}){kept}",
+        reload.object,
+        reload.version,
+        parts.join("; "),
+        reload.code_bytes_before,
+        reload.code_bytes,
+        milliseconds(times.total),
+        milliseconds(reload.read_time),
+        milliseconds(reload.link_time),
+        milliseconds(reload.commit_time),
+    );
+    escape_controls(&line)
+}
+
+/// The first names of a list, and the number of the others.
+fn some(names: &[String]) -> String {
+    match names.len().checked_sub(SHOWN) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// The most names of a list that a line shows.
+const SHOWN: usize = 8;

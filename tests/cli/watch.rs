@@ -1,0 +1,182 @@
+//! `jittison watch`: objects of a running program are written again. The program answers one line for each line of its input, so
+//! the tests wait for nothing but lines.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use jittison_test_support::PrivateDir;
+use serde_json::Value;
+
+use crate::native::{directory, tool};
+
+const MAIN: &str = "#include <stdio.h>
+long step(long n);
+int main(void) {
+    char line[64];
+    for (long n = 1; fgets(line, sizeof line, stdin) && line[0] != 'q'; n++) { printf(\"%ld\\n\", step(n)); fflush(stdout); }
+    return 7;
+}";
+
+/// A running `jittison watch`.
+struct Watched {
+    directory: PrivateDir,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    events: BufReader<std::process::ChildStderr>,
+}
+
+impl Watched {
+    /// Starts a program of `main.o` and `step.o`, and waits until its files are watched.
+    fn start(options: &[&str], step: &str) -> Watched {
+        let directory = directory();
+        std::fs::create_dir_all(directory.join("src")).expect("the directory is writable");
+        compile_source(&directory, "main", MAIN);
+        compile_source(&directory, "step", step);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
+        command.current_dir(&*directory).args(["watch", "--json"]).args(options).args(["main.o", "step.o"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the tool runs");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("it has an output"));
+        let events = BufReader::new(child.stderr.take().expect("it has an error output"));
+        let mut watched = Watched { directory, child, input, output, events };
+        assert_eq!(watched.event()["event"], "watching");
+        watched
+    }
+
+    fn event(&mut self) -> Value {
+        let mut line = String::new();
+        self.events.read_line(&mut line).expect("an event is text");
+        serde_json::from_str(&line).unwrap_or_else(|problem| panic!("{problem}: {line:?}"))
+    }
+
+    fn ask(&mut self) -> String {
+        self.input.as_mut().expect("it was not closed").write_all(b"\n").expect("the program reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("an answer is text");
+        line.trim().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        compile_source(&self.directory, name, text);
+    }
+
+    /// Ends the program. Returns its exit status and the rest of its error output.
+    fn end(mut self) -> (Option<i32>, String) {
+        drop(self.input.take());
+        let status = self.child.wait().expect("it ends");
+        let mut rest = String::new();
+        self.events.read_to_string(&mut rest).expect("events are text");
+        (status.code(), rest)
+    }
+}
+
+/// Compiles to another file first, and renames it, so that the tool sees one change.
+fn compile_source(directory: &Path, name: &str, text: &str) {
+    let source = directory.join(format!("{name}.c"));
+    std::fs::write(&source, text).expect("the directory is writable");
+    let new = directory.join(format!("{name}.new"));
+    let flags = ["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections", "-c"];
+    tool("gcc", directory).args(flags).arg(&source).arg("-o").arg(&new).unwrap();
+    std::fs::rename(&new, directory.join(format!("{name}.o"))).expect("the directory is writable");
+}
+
+fn step(sum: &str, more: &str) -> String {
+    format!("{more} static long calls; long step(long n) {{ calls++; return {sum}; }}")
+}
+
+#[test]
+fn a_running_program_follows_its_objects() {
+    let mut program = Watched::start(&[], &step("1000 + calls", ""));
+    assert_eq!(program.ask(), "1001");
+
+    program.write("step", &step("2000 + calls", ""));
+    let event = program.event();
+    assert_eq!(
+        (&event["event"], &event["object"], &event["version"]),
+        (&"reloaded".into(), &"step.o".into(), &1.into())
+    );
+    assert_eq!(event["changed"], serde_json::json!(["step"]));
+    assert!(event["milliseconds"]["total"].as_f64().is_some_and(|time| time > 0.0), "{event}");
+    assert_eq!(program.ask(), "2002");
+
+    // A broken object, and an object that cannot follow.
+    std::fs::write(program.directory.join("step.o"), b"no object").expect("the directory is writable");
+    let event = program.event();
+    assert_eq!(event["event"], "refused");
+    assert!(event["error"].as_str().is_some_and(|error| error.contains("step.o")), "{event}");
+    program.write("step", "static char calls; long step(long n) { return calls++; }");
+    let event = program.event();
+    assert!(event["error"].as_str().is_some_and(|error| error.contains("`calls`")), "{event}");
+    assert_eq!(program.ask(), "2003");
+
+    program.write("step", &step("3000 + calls + 10 * fresh++", "static long fresh = 5;"));
+    let event = program.event();
+    assert_eq!(event["new_variables"], serde_json::json!(["fresh"]));
+    assert_eq!((program.ask(), program.ask()), ("3054".to_string(), "3065".to_string()));
+    assert_eq!(program.end(), (Some(7), String::new()));
+}
+
+#[test]
+fn a_call_of_a_new_function_waits_for_the_object_that_defines_it() {
+    let mut program = Watched::start(&[], &step("calls", ""));
+    program.write("step", &step("helper(n)", "long helper(long n);"));
+    let event = program.event();
+    assert!(event["error"].as_str().is_some_and(|error| error.contains("helper")), "{event}");
+    program.write("main", &format!("{MAIN} long helper(long n) {{ return 500 + n; }}"));
+    let (first, second) = (program.event(), program.event());
+    assert_eq!((&first["object"], &second["object"]), (&"main.o".into(), &"step.o".into()));
+    assert_eq!(program.ask(), "501");
+    assert_eq!(program.end().0, Some(7));
+}
+
+#[test]
+fn a_saved_source_is_built() {
+    let build = "gcc -O1 -fPIC -ffunction-sections -fdata-sections -c src/step.c -o step.o";
+    let mut program = Watched::start(&["--build", build, "--source", "src"], &step("1000 + calls", ""));
+    assert_eq!(program.ask(), "1001");
+    let source = program.directory.join("src/step.c");
+    let save = |text: &str| std::fs::write(&source, text).expect("the directory is writable");
+    save(&step("2000 + calls", ""));
+    let event = program.event();
+    assert_eq!(event["event"], "reloaded", "{event}");
+    assert!(event["milliseconds"]["build"].as_f64().is_some_and(|time| time > 0.0), "{event}");
+    assert_eq!(program.ask(), "2002");
+    save("long step(long n) { return nonsense; }");
+    let event = program.event();
+    assert_eq!(event["event"], "build_failed");
+    assert!(event["output"].as_str().is_some_and(|output| output.contains("nonsense")), "{event}");
+    assert_eq!(program.ask(), "2003");
+    assert_eq!(program.end().0, Some(7));
+}
+
+#[test]
+fn lines_for_people_name_what_changed() {
+    let directory = directory();
+    compile_source(&directory, "main", MAIN);
+    compile_source(&directory, "step", &step("1", ""));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
+    command.current_dir(&*directory).args(["watch", "main.o", "step.o"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the tool runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("it has an error output")).lines();
+    let mut next = || lines.next().expect("there is a line").expect("it is text");
+    assert_eq!(next(), "jittison: watching main.o, step.o");
+    compile_source(&directory, "step", &step("2 + hidden++", "static long hidden = 1;"));
+    let line = next();
+    assert!(line.starts_with("jittison: step.o version 1: changed step; new variables hidden; "), "{line}");
+    assert!(line.contains(" bytes of code; live after ") && line.contains("read "), "{line}");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(7));
+}
+
+#[test]
+fn a_watched_program_must_run() {
+    let directory = directory();
+    compile_source(&directory, "main", "int main(void) { return 0; }");
+    let mut tool = crate::native::jittison(&directory);
+    let refused = tool.args(["watch", "--no-exec", "main.o"]).assert().code(125);
+    refused.stderr(predicates::str::contains("leave --no-exec out"));
+}
