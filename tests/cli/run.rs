@@ -95,7 +95,7 @@ fn help_and_version_explain_the_tool() {
     let directory = directory();
     let version = format!("jittison {}\n", env!("CARGO_PKG_VERSION"));
     jittison(&directory).arg("--version").assert().success().stdout(version);
-    for command in ["", "run", "inspect", "map", "check"] {
+    for command in ["", "run", "watch", "inspect", "map", "check"] {
         let arguments = [command, "--help"].into_iter().filter(|argument| !argument.is_empty());
         let output = jittison(&directory).args(arguments).unwrap();
         let help = String::from_utf8(output.stdout).expect("help is text");
