@@ -61,7 +61,7 @@ fn addresses_of_functions_in_variables_follow() {
         format!(
             "static long hidden(void) {{ return {result}; }}
              long shown(void) {{ return 10 * {result}; }}
-             static long (*table[])(void) = {{ hidden, shown }};
+             long (*table[])(void) = {{ hidden, shown }};
              static long (*taken)(void);
              void take(void) {{ taken = hidden; }}
              long run(void) {{ return table[0]() + table[1]() + 100 * (taken ? taken() : 0); }}"
