@@ -1,8 +1,10 @@
 //! [`EdgeKind`]: how the value of an edge is computed and stored.
 //!
-//! Each kind is documented by its formula, the width of its field, when it fails, and the name of its relocation on each
-//! architecture. The formulas are those of the x86-64 psABI 1.0, section 4.4.1 ("Relocation Types"), table 4.9. Drepper,
-//! "ELF Handling For Thread-Local Storage", explains the thread-local kinds.
+//! Each kind is documented by its formula, the width of its field, when it fails, and the name of its relocation on x86-64. The
+//! formulas are those of the x86-64 psABI 1.0, section 4.4.1 ("Relocation Types"), table 4.9. Drepper, "ELF Handling For
+//! Thread-Local Storage", explains the thread-local kinds. Kinds whose fields are bits of an instruction belong to one
+//! architecture, and its folder has their table. The link treats each of them as its [general kind](EdgeKind::general) until it
+//! has addresses.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -18,12 +20,16 @@
 //! A value that does not fit its field is an error. It is never truncated. `link/fixup.rs` computes the values; the
 //! verifier's formulas compute them again, without this file's tables.
 
+use crate::arch::aarch64::relocation::Aarch64Relocation;
+use crate::arch::formula::{Base, Formula, Frame};
+
 /// How an edge's value is computed and stored.
 ///
 /// The symbols in the formulas are those of the psABI 1.0, section 4.4.1: `S` is the symbol's address, `A` the addend,
 /// `P` the field's address, `L` the address of the symbol's stub, `G` the address of its GOT slot, `GOT` the address of
 /// the GOT, `Z` the symbol's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum EdgeKind {
     /// `S + A` in 8 bytes. Never fails. `R_X86_64_64` (psABI 4.4.1).
     Pointer64,
@@ -108,14 +114,69 @@ pub enum EdgeKind {
     /// Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_GOTPC32_TLSDESC` (psABI 4.4.1), and with APX prefixes
     /// `R_X86_64_CODE_{4,5,6}_GOTPC32_TLSDESC`.
     ThreadLocalDescriptor32,
+    /// A relocation that only AArch64 has.
+    Aarch64(Aarch64Relocation),
 }
 
 impl EdgeKind {
+    /// The kind with a field of whole bytes that is used for the same. By it the link decides which entries, stubs and places
+    /// an edge needs. A kind whose field is whole bytes on every architecture is its own general kind.
+    pub(crate) const fn general(self) -> EdgeKind {
+        match self {
+            EdgeKind::Aarch64(relocation) => EdgeKind::general_of(relocation.row().formula),
+            own => own,
+        }
+    }
+
+    /// The general kind of a formula.
+    const fn general_of(Formula { base, frame }: Formula) -> EdgeKind {
+        match (base, frame) {
+            (Base::Symbol, Frame::Absolute | Frame::Unsigned) => EdgeKind::Pointer16,
+            (Base::Symbol, Frame::Place | Frame::Page) => EdgeKind::Delta16,
+            (Base::Symbol, Frame::Got | Frame::GotPage) => EdgeKind::GotOffset64,
+            (Base::Branch, _) => EdgeKind::Branch32,
+            (Base::Slot, Frame::Place | Frame::Page) => EdgeKind::GotLoad32,
+            (Base::Slot, _) => EdgeKind::GotSlot32,
+            (Base::Pair, _) => EdgeKind::ThreadLocalPair32,
+            (Base::Block, _) => EdgeKind::ThreadLocalBlock32,
+            (Base::StaticSlot, _) => EdgeKind::StaticLoad32,
+            (Base::Descriptor, _) => EdgeKind::ThreadLocalDescriptor32,
+            (Base::BlockOffset, _) => EdgeKind::ThreadLocalOffset64,
+            (Base::StaticOffset, _) => EdgeKind::StaticOffset64,
+        }
+    }
+
+    /// The formula of a kind whose field is bits of an instruction, or that only one architecture has.
+    #[inline]
+    pub(crate) fn formula(self) -> Option<Formula> {
+        match self {
+            EdgeKind::Aarch64(relocation) => Some(relocation.row().formula),
+            _ => None,
+        }
+    }
+
+    /// The number of which the value must be a multiple.
+    pub(crate) fn multiple(self) -> u64 {
+        match self {
+            EdgeKind::Aarch64(relocation) => relocation.row().field.multiple(),
+            _ => 1,
+        }
+    }
+
+    /// Stores the low bits of a value, which is in [range](Self::range). `field` has [`width`](Self::width) bytes.
+    #[inline]
+    pub(crate) fn store(self, field: &mut [u8], value: i128) {
+        match self {
+            EdgeKind::Aarch64(relocation) => relocation.row().field.store(field, value),
+            _ => field.copy_from_slice(&value.to_le_bytes()[..field.len()]),
+        }
+    }
+
     /// Whether the value is computed from the symbol's GOT slot.
     pub(crate) const fn needs_got_slot(self) -> bool {
         use EdgeKind::*;
         matches!(
-            self,
+            self.general(),
             GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad32Apx | GotLoad64 | GotSlot64 | GotSlot32
         )
     }
@@ -123,7 +184,8 @@ impl EdgeKind {
     /// Whether the value depends on the field's own address, `P`.
     pub(crate) fn depends_on_place(self) -> bool {
         use EdgeKind::*;
-        match self {
+        match self.general() {
+            Aarch64(_) => true,
             Pointer64 | Pointer32 | Pointer32Signed | Pointer16 | Pointer8 => false,
             GotSlot64 | GotSlot32 | GotOffset64 | Size32 | Size64 => false,
             ThreadLocalOffset32 | ThreadLocalOffset64 | StaticOffset32 | StaticOffset64 => false,
@@ -141,7 +203,7 @@ impl EdgeKind {
 
     /// The entry of a thread-local variable in the GOT that the value is computed from.
     pub(crate) fn thread_local_entry(self) -> Option<ThreadLocalEntry> {
-        match self {
+        match self.general() {
             EdgeKind::ThreadLocalPair32 => Some(ThreadLocalEntry::Pair),
             EdgeKind::ThreadLocalBlock32 => Some(ThreadLocalEntry::Block),
             EdgeKind::StaticLoad32 => Some(ThreadLocalEntry::StaticOffset),
@@ -153,7 +215,7 @@ impl EdgeKind {
     /// The TLS model of code with such an edge, as `-ftls-model` of gcc and clang names it.
     pub(crate) const fn thread_local_model(self) -> Option<&'static str> {
         use EdgeKind::*;
-        match self {
+        match self.general() {
             ThreadLocalPair32 | ThreadLocalDescriptor32 => Some("global-dynamic"),
             ThreadLocalBlock32 | ThreadLocalOffset32 | ThreadLocalOffset64 => Some("local-dynamic"),
             StaticLoad32 => Some("initial-exec"),
@@ -166,17 +228,20 @@ impl EdgeKind {
     pub(crate) fn is_thread_local(self) -> bool {
         use EdgeKind::*;
         self.needs_static_tls()
-            || matches!(self, ThreadLocalPair32 | ThreadLocalOffset32 | ThreadLocalOffset64 | ThreadLocalDescriptor32)
+            || matches!(
+                self.general(),
+                ThreadLocalPair32 | ThreadLocalOffset32 | ThreadLocalOffset64 | ThreadLocalDescriptor32
+            )
     }
 
     /// Whether the variable must be at one distance from the thread pointer in every thread.
     pub(crate) const fn needs_static_tls(self) -> bool {
-        matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
+        matches!(self.general(), EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
     }
 
     /// Whether the value is a distance from the start of the object's local-dynamic block.
     pub(crate) const fn is_block_offset(self) -> bool {
-        matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
+        matches!(self.general(), EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
     }
 
     /// Whether the value is the distance of a thread-local variable from the thread pointer or from a block.
@@ -192,13 +257,52 @@ impl EdgeKind {
     /// What an edge of this kind uses its symbol for: bits of [`uses`].
     pub(crate) const fn uses(self) -> u32 {
         uses::ANY
-            | match self {
+            | match self.general() {
                 EdgeKind::Branch32 => uses::BRANCH,
                 _ if KindSet::NEAR.contains(self) => uses::NEAR,
                 _ if self.needs_got_slot() => uses::SLOT,
                 _ if self.needs_static_tls() || self.is_block_offset() => uses::STATIC,
                 _ => 0,
             }
+    }
+
+    /// The position of the general kind in a [`KindSet`].
+    const fn bit(self) -> u32 {
+        use EdgeKind::*;
+        match self.general() {
+            Pointer64 => 0,
+            Pointer32 => 1,
+            Pointer32Signed => 2,
+            Pointer16 => 3,
+            Pointer8 => 4,
+            Delta64 => 5,
+            Delta32 => 6,
+            Delta16 => 7,
+            Delta8 => 8,
+            Branch32 => 9,
+            GotLoad32 => 10,
+            GotLoad32Relaxable => 11,
+            GotLoad32RexRelaxable => 12,
+            GotLoad32Apx => 13,
+            GotLoad64 => 14,
+            GotSlot64 => 15,
+            GotSlot32 => 16,
+            GotOffset64 => 17,
+            GotBase32 => 18,
+            GotBase64 => 19,
+            Size32 => 20,
+            Size64 => 21,
+            ThreadLocalPair32 => 22,
+            ThreadLocalBlock32 => 23,
+            ThreadLocalOffset32 => 24,
+            ThreadLocalOffset64 => 25,
+            StaticLoad32 => 26,
+            StaticOffset32 => 27,
+            StaticOffset64 => 28,
+            ThreadLocalDescriptor32 => 29,
+            // No kind of one architecture is a general kind.
+            Aarch64(_) => 62,
+        }
     }
 
     /// Bytes of the field.
@@ -209,6 +313,7 @@ impl EdgeKind {
             ThreadLocalOffset64 | StaticOffset64 => 8,
             Pointer16 | Delta16 => 2,
             Pointer8 | Delta8 => 1,
+            Aarch64(relocation) => relocation.row().field.width(),
             _ => 4,
         }
     }
@@ -225,6 +330,7 @@ impl EdgeKind {
             Pointer8 => Some((i8::MIN.into(), u8::MAX.into())),
             Delta16 => Some((i16::MIN.into(), i16::MAX.into())),
             Delta8 => Some((i8::MIN.into(), i8::MAX.into())),
+            Aarch64(relocation) => relocation.row().range,
             _ => Some((i32::MIN.into(), i32::MAX.into())),
         }
     }
@@ -246,7 +352,7 @@ pub(crate) mod uses {
     pub(crate) const WIDTH: u32 = 5;
 }
 
-/// A set of edge kinds, one bit each.
+/// A set of edge kinds, one bit for each general kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KindSet(u64);
 
@@ -261,8 +367,6 @@ impl KindSet {
         use EdgeKind::*;
         KindSet::of(&[ThreadLocalPair32, ThreadLocalBlock32, StaticLoad32, ThreadLocalDescriptor32])
     };
-    /// Kinds that store the distance to the symbol in four bytes.
-    pub(crate) const DISTANCE: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Branch32]);
     /// Kinds whose value is the distance of a thread-local variable from the thread pointer or from a block.
     pub(crate) const FIXED_DISTANCE: KindSet = {
         use EdgeKind::*;
@@ -287,14 +391,14 @@ impl KindSet {
         let mut set = 0;
         let mut at = 0;
         while at < kinds.len() {
-            set |= 1 << kinds[at] as u32;
+            set |= 1 << kinds[at].bit();
             at += 1;
         }
         KindSet(set)
     }
 
     pub(crate) fn insert(&mut self, kind: EdgeKind) {
-        self.0 |= 1 << kind as u32;
+        self.0 |= 1 << kind.bit();
     }
 
     pub(crate) fn insert_all(&mut self, other: KindSet) {
@@ -302,7 +406,7 @@ impl KindSet {
     }
 
     pub(crate) const fn contains(self, kind: EdgeKind) -> bool {
-        self.0 >> kind as u32 & 1 == 1
+        self.0 >> kind.bit() & 1 == 1
     }
 
     pub(crate) const fn has_any_of(self, other: KindSet) -> bool {

@@ -7,23 +7,26 @@
 //! | part | file |
 //! |---|---|
 //! | kinds of edges, their formulas and fields | `edge_kind.rs` |
-//! | relocation types as edge kinds | `relocation_type.rs`, `x86_64/relocations.rs` |
-//! | relaxation of GOT loads | `x86_64/relax.rs` |
-//! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `x86_64/code.rs` |
+//! | formulas of kinds whose fields are bits of instructions, and these fields | `formula.rs`, `aarch64/relocation.rs`, `aarch64/field.rs` |
+//! | relocation types as edge kinds | `relocation_type.rs`, `*/relocations.rs` |
+//! | relaxation of GOT loads | `*/relax.rs` |
+//! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `*/code.rs` |
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
-//! | formulas of the link verifier, which share nothing with the above | `verify/`, `x86_64/verify/` |
+//! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
 //! | functions in assembly, prefetch instructions | `x86_64/asm.rs`, `x86_64/prefetch.rs` |
 //!
-//! `tests/architecture/` checks that no other file of the library has x86-64 code or numbers.
+//! `tests/architecture/` checks that no other file of the library has code or numbers of an instruction set.
 //!
 //! # Invariants
 //! - **A1** A prefetch instruction changes nothing that a program can see. It never faults, whatever its address is.
 
+mod aarch64;
 mod code_template;
 mod crt_fragment;
 mod edge_kind;
 mod far_code;
+mod formula;
 mod relocation_type;
 pub(crate) mod verify;
 mod x86_64;
@@ -32,6 +35,7 @@ use std::ops::Range;
 
 use crate::base::ExecutorAddr;
 
+pub use aarch64::relocation::Aarch64Relocation;
 pub(crate) use code_template::{
     CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
 };
@@ -39,7 +43,8 @@ pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
 pub(crate) use far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
-pub(crate) use relocation_type::RelocationType;
+pub(crate) use formula::{Base, Formula, Frame, page_of};
+pub(crate) use relocation_type::{RelocationType, RelocationTypes};
 use verify::{Mismatch, Relocation, SectionView};
 
 /// An instruction set and its ABI.
@@ -48,6 +53,8 @@ pub(crate) enum Arch {
     /// x86-64, System V psABI 1.0.
     #[default]
     X86_64,
+    /// AArch64, ELF for the Arm 64-bit Architecture. Objects are linked, and nothing of them runs.
+    Aarch64,
 }
 
 impl Arch {
@@ -55,15 +62,19 @@ impl Arch {
     #[cfg(target_arch = "x86_64")]
     pub(crate) const NATIVE: Arch = Arch::X86_64;
 
+    /// The architecture whose edges the quick loop of fix-up applies. Its fields are whole bytes.
+    pub(crate) const QUICK: Arch = Arch::X86_64;
+
     /// The architecture of objects with this `e_machine`, if it is supported.
     pub(crate) fn of_machine(e_machine: u16) -> Option<Arch> {
-        [Arch::X86_64].into_iter().find(|arch| arch.e_machine() == e_machine)
+        [Arch::X86_64, Arch::Aarch64].into_iter().find(|arch| arch.e_machine() == e_machine)
     }
 
     /// `e_machine` of the ELF header.
     pub(crate) const fn e_machine(self) -> u16 {
         match self {
             Arch::X86_64 => 62,
+            Arch::Aarch64 => 183,
         }
     }
 
@@ -71,6 +82,7 @@ impl Arch {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86-64 (62)",
+            Arch::Aarch64 => "AArch64 (183)",
         }
     }
 
@@ -78,9 +90,10 @@ impl Arch {
 
     /// All relocation types, by number.
     #[inline(always)]
-    pub(crate) fn relocation_types(self) -> &'static [RelocationType; 64] {
+    pub(crate) fn relocation_types(self) -> RelocationTypes {
         match self {
-            Arch::X86_64 => &x86_64::relocations::TYPES,
+            Arch::X86_64 => RelocationTypes::UpTo64(&x86_64::relocations::TYPES),
+            Arch::Aarch64 => RelocationTypes::UpTo1024(&aarch64::relocations::TYPES),
         }
     }
 
@@ -89,6 +102,15 @@ impl Arch {
     pub(crate) fn kind_of(self, r_type: u32) -> Option<EdgeKind> {
         match self {
             Arch::X86_64 => x86_64::relocations::kind_of(r_type),
+            Arch::Aarch64 => aarch64::relocations::kind_of(r_type),
+        }
+    }
+
+    /// Whether edges of a kind occur in code of this architecture.
+    pub(crate) fn has_kind(self, kind: EdgeKind) -> bool {
+        match self {
+            Arch::X86_64 => !matches!(kind, EdgeKind::Aarch64(_)),
+            Arch::Aarch64 => aarch64::relocations::has_kind(kind),
         }
     }
 
@@ -96,6 +118,7 @@ impl Arch {
     pub(crate) fn relocation_name(self, kind: EdgeKind) -> &'static str {
         match self {
             Arch::X86_64 => x86_64::relocations::kind_name(kind),
+            Arch::Aarch64 => aarch64::relocations::kind_name(kind),
         }
     }
 
@@ -103,6 +126,7 @@ impl Arch {
     pub(crate) fn unsupported_name(self, r_type: u32) -> String {
         match self {
             Arch::X86_64 => x86_64::relocations::unsupported_name(r_type),
+            Arch::Aarch64 => aarch64::relocations::unsupported_name(r_type),
         }
     }
 
@@ -110,6 +134,7 @@ impl Arch {
     pub(crate) fn is_marker(self, r_type: u32) -> bool {
         match self {
             Arch::X86_64 => x86_64::relocations::is_marker(r_type),
+            Arch::Aarch64 => aarch64::relocations::is_marker(r_type),
         }
     }
 
@@ -117,6 +142,7 @@ impl Arch {
     pub(crate) fn absolute_width(self, r_type: u32) -> Option<usize> {
         match self {
             Arch::X86_64 => x86_64::relocations::absolute_width(r_type),
+            Arch::Aarch64 => aarch64::relocations::absolute_width(r_type),
         }
     }
 
@@ -124,6 +150,7 @@ impl Arch {
     pub(crate) fn absolute_relocation(self) -> u32 {
         match self {
             Arch::X86_64 => x86_64::relocations::ABSOLUTE,
+            Arch::Aarch64 => aarch64::relocations::ABSOLUTE,
         }
     }
 
@@ -131,6 +158,7 @@ impl Arch {
     pub(crate) fn no_relocation(self) -> u32 {
         match self {
             Arch::X86_64 => x86_64::relocations::NONE,
+            Arch::Aarch64 => aarch64::relocations::NONE,
         }
     }
 
@@ -139,6 +167,31 @@ impl Arch {
     pub(crate) fn thread_local_relocations(self) -> [u32; 3] {
         match self {
             Arch::X86_64 => x86_64::relocations::THREAD_LOCAL,
+            Arch::Aarch64 => aarch64::relocations::THREAD_LOCAL,
+        }
+    }
+
+    /// The distance from the thread pointer of a block in static thread-local storage, next to `used` bytes of blocks, and counts
+    /// its bytes in (Drepper, "ELF Handling For Thread-Local Storage", variants I and II).
+    pub(crate) fn place_thread_locals(self, used: &mut u64, size: u64, align: u64) -> i64 {
+        match self {
+            Arch::X86_64 => {
+                *used = used.saturating_add(size).next_multiple_of(align.max(1));
+                (*used as i64).saturating_neg()
+            }
+            Arch::Aarch64 => {
+                let start = (*used).max(aarch64::THREAD_CONTROL_BLOCK).next_multiple_of(align.max(1));
+                *used = start.saturating_add(size);
+                start as i64
+            }
+        }
+    }
+
+    /// Whether a symbol of this name, without a type, only says where code and data begin.
+    pub(crate) fn is_mapping_symbol(self, name: &str) -> bool {
+        match self {
+            Arch::X86_64 => false,
+            Arch::Aarch64 => aarch64::is_mapping_symbol(name),
         }
     }
 
@@ -146,6 +199,7 @@ impl Arch {
     pub(crate) fn is_unwind_section(self, sh_type: u32) -> bool {
         match self {
             Arch::X86_64 => sh_type == x86_64::SHT_X86_64_UNWIND,
+            Arch::Aarch64 => false,
         }
     }
 
@@ -156,6 +210,7 @@ impl Arch {
     pub(crate) fn is_relaxable(self, kind: EdgeKind) -> bool {
         match self {
             Arch::X86_64 => x86_64::relax::is_relaxable(kind),
+            Arch::Aarch64 => false,
         }
     }
 
@@ -171,6 +226,25 @@ impl Arch {
     ) -> bool {
         match self {
             Arch::X86_64 => x86_64::relax::relax_got_load(kind, before, code, displacement),
+            Arch::Aarch64 => false,
+        }
+    }
+
+    /// The part of a pair of instructions that loads a GOT slot, to which an edge of a kind belongs. `None` for any other edge.
+    pub(crate) fn got_pair_part(self, kind: EdgeKind) -> Option<GotPairPart> {
+        match (self, kind) {
+            (Arch::Aarch64, EdgeKind::Aarch64(Aarch64Relocation::AdrGotPage)) => Some(GotPairPart::Page),
+            (Arch::Aarch64, EdgeKind::Aarch64(Aarch64Relocation::Ld64GotLo12Nc)) => Some(GotPairPart::Load),
+            _ => None,
+        }
+    }
+
+    /// The two instructions that make the address `target` in place of a [pair](GotPairPart) that loads it. `place` is the
+    /// address of the first. `None` if the pair stays as it is.
+    pub(crate) fn relax_got_pair(self, pair: [u32; 2], place: u64, target: u64) -> Option<[u32; 2]> {
+        match self {
+            Arch::X86_64 => None,
+            Arch::Aarch64 => aarch64::relax::relax_got_pair(pair, place, target),
         }
     }
 
@@ -178,6 +252,8 @@ impl Arch {
     pub(crate) fn is_branch_operand(self, before: &[u8]) -> bool {
         match self {
             Arch::X86_64 => x86_64::code::is_branch_operand(before),
+            // Branches have relocations of their own.
+            Arch::Aarch64 => false,
         }
     }
 
@@ -185,6 +261,7 @@ impl Arch {
     pub(crate) fn max_thunk_size(self) -> usize {
         match self {
             Arch::X86_64 => x86_64::MAX_THUNK_SIZE,
+            Arch::Aarch64 => 0,
         }
     }
 
@@ -192,6 +269,7 @@ impl Arch {
     pub(crate) fn max_distance_thunk_size(self) -> usize {
         match self {
             Arch::X86_64 => x86_64::MAX_DISTANCE_THUNK_SIZE,
+            Arch::Aarch64 => 0,
         }
     }
 
@@ -208,6 +286,10 @@ impl Arch {
     ) -> Result<(), FarCodeFault> {
         match self {
             Arch::X86_64 => x86_64::extend_code(code, bytes, thunks),
+            Arch::Aarch64 => {
+                let problem = "instructions are moved on x86-64 only".to_string();
+                Err(FarCodeFault { reference: 0, instruction: 0..0, problem })
+            }
         }
     }
 
@@ -218,24 +300,36 @@ impl Arch {
     pub(crate) const fn trap(self) -> u8 {
         match self {
             Arch::X86_64 => x86_64::code::TRAP,
+            Arch::Aarch64 => aarch64::code::TRAP,
         }
     }
 
     /// A stub that begins with a mark: a jump to the address in a slot. Its address may serve as a function pointer.
-    /// `distance` is the address of the slot minus that of the stub.
+    /// `place` is the address of the stub, and `distance` that of the slot minus `place`.
     #[inline(always)]
-    pub(crate) fn stub(self, distance: i32) -> [u8; STUB_SIZE] {
+    pub(crate) fn stub(self, place: ExecutorAddr, distance: i32) -> [u8; STUB_SIZE] {
         match self {
             Arch::X86_64 => x86_64::code::stub(distance),
+            Arch::Aarch64 => aarch64::code::stub(place.value(), distance),
         }
     }
 
     /// A stub without a mark: only direct branches may reach it where marks are enforced. `distance` is as for
-    /// [`stub`](Self::stub).
+    /// [`stub`](Self::stub). Only for an architecture whose stubs have [`PLAIN_STUB_SIZE`] bytes without a mark.
     #[inline(always)]
     pub(crate) fn plain_stub(self, distance: i32) -> [u8; PLAIN_STUB_SIZE] {
         match self {
             Arch::X86_64 => x86_64::code::plain_stub(distance),
+            Arch::Aarch64 => [aarch64::code::TRAP; PLAIN_STUB_SIZE],
+        }
+    }
+
+    /// Bytes of each stub of an object. `is_marked` says whether the object marks its entries.
+    #[inline(always)]
+    pub(crate) fn stub_size(self, is_marked: bool) -> usize {
+        match self {
+            Arch::X86_64 if !is_marked => PLAIN_STUB_SIZE,
+            Arch::X86_64 | Arch::Aarch64 => STUB_SIZE,
         }
     }
 
@@ -244,6 +338,7 @@ impl Arch {
     pub(crate) fn is_mark_property(self, pr_type: u32, value: u32) -> bool {
         match self {
             Arch::X86_64 => (pr_type, value & 1) == (x86_64::FEATURE_1_AND, x86_64::FEATURE_1_IBT),
+            Arch::Aarch64 => (pr_type, value & 1) == (aarch64::FEATURE_1_AND, aarch64::FEATURE_1_BTI),
         }
     }
 
@@ -256,10 +351,12 @@ impl Arch {
         i32::try_from(slot.distance_from(place)).ok().filter(|distance| *distance >= MIN_SLOT_DISTANCE)
     }
 
-    /// The code of indirect functions.
-    pub(crate) fn indirect_code(self) -> &'static IndirectCode {
+    /// The code of indirect functions. `None` if they are not supported.
+    pub(crate) fn indirect_code(self) -> Option<&'static IndirectCode> {
         match self {
-            Arch::X86_64 => &x86_64::code::INDIRECT,
+            Arch::X86_64 => Some(&x86_64::code::INDIRECT),
+            // A resolver gets the features of the processor that runs it as arguments.
+            Arch::Aarch64 => None,
         }
     }
 
@@ -267,6 +364,7 @@ impl Arch {
     pub(crate) fn tls_descriptor(self) -> &'static CodeTemplate<()> {
         match self {
             Arch::X86_64 => x86_64::code::tls_descriptor(),
+            Arch::Aarch64 => &aarch64::code::TLS_DESCRIPTOR,
         }
     }
 
@@ -274,6 +372,7 @@ impl Arch {
     pub(crate) fn atexit(self) -> &'static CodeTemplate<HandlerTarget> {
         match self {
             Arch::X86_64 => &x86_64::code::ATEXIT,
+            Arch::Aarch64 => &aarch64::code::ATEXIT,
         }
     }
 
@@ -281,6 +380,7 @@ impl Arch {
     pub(crate) fn with_handle(self) -> &'static [CodeTemplate<HandlerTarget>; 3] {
         match self {
             Arch::X86_64 => &x86_64::code::WITH_HANDLE,
+            Arch::Aarch64 => &aarch64::code::WITH_HANDLE,
         }
     }
 
@@ -288,6 +388,7 @@ impl Arch {
     pub(crate) fn counter_stub(self) -> &'static CodeTemplate<CounterTarget> {
         match self {
             Arch::X86_64 => &x86_64::code::COUNTER_STUB,
+            Arch::Aarch64 => &aarch64::code::COUNTER_STUB,
         }
     }
 
@@ -295,6 +396,7 @@ impl Arch {
     pub(crate) fn crt_fragment(self, code: &[u8]) -> Option<CrtFragment> {
         match self {
             Arch::X86_64 => x86_64::crt_fragment::crt_fragment(code),
+            Arch::Aarch64 => None,
         }
     }
 
@@ -302,13 +404,15 @@ impl Arch {
     pub(crate) fn ends_with_return(self, code: &[u8]) -> bool {
         match self {
             Arch::X86_64 => x86_64::crt_fragment::ends_with_return(code),
+            Arch::Aarch64 => false,
         }
     }
 
-    /// What makes a function of fragments.
-    pub(crate) fn crt_frame(self) -> &'static CrtFrame {
+    /// What makes a function of fragments. `None` if fragments are not supported.
+    pub(crate) fn crt_frame(self) -> Option<&'static CrtFrame> {
         match self {
-            Arch::X86_64 => &x86_64::crt_fragment::CRT_FRAME,
+            Arch::X86_64 => Some(&x86_64::crt_fragment::CRT_FRAME),
+            Arch::Aarch64 => None,
         }
     }
 
@@ -317,6 +421,7 @@ impl Arch {
     pub(crate) fn frameless_cie(self) -> [u8; 16] {
         match self {
             Arch::X86_64 => x86_64::FRAMELESS_CIE,
+            Arch::Aarch64 => aarch64::FRAMELESS_CIE,
         }
     }
 
@@ -326,6 +431,7 @@ impl Arch {
     pub(crate) fn changes_bytes(self, r_type: u32) -> bool {
         match self {
             Arch::X86_64 => x86_64::verify::changes_bytes(r_type),
+            Arch::Aarch64 => aarch64::verify::changes_bytes(r_type),
         }
     }
 
@@ -333,6 +439,7 @@ impl Arch {
     pub(crate) fn verified_number(self, kind: EdgeKind) -> u32 {
         match self {
             Arch::X86_64 => x86_64::verify::number_of(kind),
+            Arch::Aarch64 => aarch64::verify::number_of(kind),
         }
     }
 
@@ -340,6 +447,7 @@ impl Arch {
     pub(crate) fn verified_relocation(self, offset: u64, r_type: u32, symbol: u32, addend: i64) -> Relocation {
         match self {
             Arch::X86_64 => x86_64::verify::relocation(offset, r_type, symbol, addend),
+            Arch::Aarch64 => aarch64::verify::relocation(offset, r_type, symbol, addend),
         }
     }
 
@@ -352,6 +460,7 @@ impl Arch {
     ) -> Result<Range<usize>, Mismatch> {
         match self {
             Arch::X86_64 => x86_64::verify::check_field(section, relocation),
+            Arch::Aarch64 => aarch64::verify::check_field(section, relocation),
         }
     }
 
@@ -359,6 +468,7 @@ impl Arch {
     pub(crate) fn notes_say_marked(self, notes: &[u8], align: u64) -> bool {
         match self {
             Arch::X86_64 => x86_64::verify::notes_say_marked(notes, align),
+            Arch::Aarch64 => aarch64::verify::notes_say_marked(notes, align),
         }
     }
 
@@ -366,6 +476,7 @@ impl Arch {
     pub(crate) fn is_stub_for(self, section: &dyn SectionView, stub: u64, target: u64) -> bool {
         match self {
             Arch::X86_64 => x86_64::verify::is_stub_for(section, stub, target),
+            Arch::Aarch64 => aarch64::verify::is_stub_for(section, stub, target),
         }
     }
 
@@ -373,8 +484,18 @@ impl Arch {
     pub(crate) fn is_type_address(self, relocation: &Relocation) -> bool {
         match self {
             Arch::X86_64 => x86_64::verify::is_type_address(relocation),
+            Arch::Aarch64 => aarch64::verify::is_type_address(relocation),
         }
     }
+}
+
+/// A part of a pair of instructions that loads a GOT slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GotPairPart {
+    /// The page of the slot.
+    Page,
+    /// The load from that page.
+    Load,
 }
 
 // ---- this process ----

@@ -23,3 +23,9 @@ impl RelocationType {
         RelocationType { kinds: KindSet::of(&[kind]), uses: kind.uses(), kind, width: kind.width() as u8 }
     }
 }
+
+/// All relocation types of an architecture, by number. The length is a power of two.
+pub(crate) enum RelocationTypes {
+    UpTo64(&'static [RelocationType; 64]),
+    UpTo1024(&'static [RelocationType; 1024]),
+}

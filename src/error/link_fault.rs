@@ -161,6 +161,33 @@ pub enum LinkFault {
         /// The remedy.
         advice: &'static str,
     },
+    /// A relocation's value is no multiple of the unit in which its field counts.
+    ///
+    /// - *Cause*: code accesses a symbol that is aligned less strictly than the access needs.
+    /// - *Remedy*: declare the symbol alike where it is used and where it is defined, or align it.
+    #[error(
+        "relocation {kind} to a misaligned place (section `{}`, offset {offset:#x}, symbol `{}` at {target:#x}): value {} is \
+         not a multiple of {multiple}",
+        short(section),
+        short(symbol),
+        signed(value)
+    )]
+    Misaligned {
+        /// The section.
+        section: String,
+        /// Offset in the section, in bytes.
+        offset: u64,
+        /// The relocation, by its psABI name.
+        kind: String,
+        /// The symbol.
+        symbol: String,
+        /// The symbol's address.
+        target: u64,
+        /// The value computed.
+        value: i128,
+        /// The unit in bytes.
+        multiple: u64,
+    },
     /// The verifier of debug builds computed other bytes than the linker did.
     ///
     /// - *Cause*: a bug of jittison.

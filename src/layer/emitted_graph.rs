@@ -31,7 +31,9 @@ pub(super) fn emit_object(
     bytes: ObjectBuffer,
 ) {
     let (name, mut interface) = (Arc::<str>::from(name), Interface::default());
-    let read = ReadLink::read_all(name.clone(), bytes, |symbol, _| drop(interface.insert(symbol.name.clone(), symbol)));
+    let read = layer.machine.check(&name, &bytes).and_then(|()| {
+        ReadLink::read_all(name.clone(), bytes, |symbol, _| drop(interface.insert(symbol.name.clone(), symbol)))
+    });
     match read {
         Ok((read, has_initializers)) => {
             emit_read(layer, responsibility, Made { name, interface, has_initializers, read });

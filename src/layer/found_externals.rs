@@ -1,22 +1,23 @@
 //! Converts what a lookup found for the externals of a link to what the link reads.
 //!
 //! For a thread-local variable, a static model needs its distance from the thread pointer, and the C library may have to
-//! grant that first ([`Executor::static_offset`]). A distance between two variables in blocks of other objects needs it
+//! grant that first ([`Executor::static_offset`](crate::host::Executor::static_offset)). A distance between two variables in blocks of other objects needs it
 //! too, unless both are in one block.
 
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, RecycledVec, TlsIndex};
-use crate::host::Executor;
+use crate::layer::layer_inner::LayerInner;
 use crate::link::{ExternalSymbol, FoundExternal, PlacedLink};
 use crate::session::SymbolFlags;
 
 /// Converts lookup results, in the order of the externals.
 pub(super) fn found_externals(
     placed: &PlacedLink,
-    executor: &dyn Executor,
+    layer: &LayerInner,
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
 ) -> RecycledVec<FoundExternal> {
     if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
-        return with_thread_locals(placed, executor, found);
+        return with_thread_locals(placed, layer, found);
     }
     let plain = |(address, flags): (_, SymbolFlags)| FoundExternal {
         address,
@@ -30,18 +31,26 @@ pub(super) fn found_externals(
 #[cold]
 fn with_thread_locals(
     placed: &PlacedLink,
-    executor: &dyn Executor,
+    layer: &LayerInner,
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
 ) -> RecycledVec<FoundExternal> {
+    let LayerInner { executor, foreign_thread_locals: foreign, .. } = layer;
+    let is_foreign = placed.graph().arch != Arch::NATIVE;
     let needs_distances = !is_one_block(placed, found.clone());
     let convert = |(external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))| {
         let static_offset = || {
             let variable = TlsIndex::from_address(address);
             let is_needed = external.needs_static_tls && needs_distances;
-            if is_needed { executor.static_offset(variable, external.name) } else { None }
+            match is_needed {
+                true if is_foreign => foreign.static_offset(variable),
+                true => executor.static_offset(variable, external.name),
+                false => None,
+            }
         };
         let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
-        let block_align = || executor.thread_local_alignment(TlsIndex::from_address(address).module);
+        let module = TlsIndex::from_address(address).module;
+        let block_align =
+            || if is_foreign { foreign.alignment(module) } else { executor.thread_local_alignment(module) };
         FoundExternal {
             address,
             is_callable: flags.contains(SymbolFlags::CALLABLE),

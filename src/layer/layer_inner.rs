@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 use crate::host::Executor;
+use crate::layer::foreign_thread_locals::ForeignThreadLocals;
 use crate::layer::hidden_names::{HiddenDeclarations, HiddenNames};
+use crate::layer::machine::LinkedMachine;
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
 use crate::layer::registered_sessions::RegisteredSessions;
@@ -18,6 +20,8 @@ use crate::sync::Arc;
 pub(super) struct LayerInner {
     pub(super) memory: Arc<dyn MemoryManager>,
     pub(super) executor: Arc<dyn Executor>,
+    pub(super) machine: LinkedMachine,
+    pub(super) foreign_thread_locals: ForeignThreadLocals,
     pub(super) plugins: Plugins,
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,

@@ -20,6 +20,7 @@
 //! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
 //! | `hidden_names.rs` | weak names that some object of a dylib declares hidden, which are hidden for all |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
+//! | `machine.rs`, `foreign_thread_locals.rs` | the machine that the layer links for; thread-local blocks for another one than this process's |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `link_report.rs` | what observers get to know about a link |
@@ -35,12 +36,14 @@ mod added_definitions;
 mod claim_map;
 mod emitted_graph;
 mod external_lookup;
+mod foreign_thread_locals;
 mod found_externals;
 mod group_members;
 mod hidden_names;
 mod hooks;
 mod layer_inner;
 mod link_report;
+mod machine;
 mod memory_ledger;
 mod object_layer;
 mod object_link;

@@ -14,8 +14,10 @@ use crate::base::ShardedArc;
 use crate::error::Result;
 use crate::host::{Executor, InProcess};
 use crate::layer::emitted_graph;
+use crate::layer::foreign_thread_locals::ForeignThreadLocals;
 use crate::layer::hidden_names::HiddenNames;
 use crate::layer::layer_inner::LayerInner;
+use crate::layer::machine::LinkedMachine;
 use crate::layer::memory_ledger::MemoryLedger;
 use crate::layer::object_link::{Object, link_graph_now, link_now};
 use crate::layer::plugin::LinkPlugin;
@@ -78,8 +80,10 @@ impl ObjectLinkingLayer {
         wrapped: &[String],
     ) -> Arc<ObjectLinkingLayer> {
         let inner = LayerInner {
+            machine: LinkedMachine::new(memory.can_run()),
             memory,
             executor,
+            foreign_thread_locals: ForeignThreadLocals::new(),
             plugins: Plugins::new(),
             ledger: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),

@@ -109,6 +109,7 @@ impl Object {
         bytes: ObjectBuffer,
         is_excluded: impl Fn(&str) -> bool,
     ) -> Result<ObjectUnit> {
+        layer.machine.check(&name, &bytes)?;
         let (sequence, mut members) = (tracker.next_object_serial(), GroupMembers::default());
         let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
         let ScannedInterface { has_initializers, named_sections, hidden_weak, outline } =
@@ -239,14 +240,17 @@ pub(super) fn link_now(
     let dylib = tracker.dylib_handle();
     let (report, name) = (LinkReport::begin(dylib.observers()), Arc::from(name));
     let (mut symbols, mut members) = (RecycledVec::new(), GroupMembers::default());
-    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, following| {
-        if symbols.is_empty() {
-            symbols.reserve_exact(following + 1);
-        }
-        let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
-        let size = symbol.size;
-        members.add(symbols.len(), &symbol);
-        symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
+    let checked = layer.machine.check(&name, &bytes);
+    let read = checked.and_then(|()| {
+        ReadLink::read_all(Arc::clone(&name), bytes, |symbol, following| {
+            if symbols.is_empty() {
+                symbols.reserve_exact(following + 1);
+            }
+            let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
+            let size = symbol.size;
+            members.add(symbols.len(), &symbol);
+            symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
+        })
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().deliver_refused(dylib.inner(), &name, error))?;
@@ -379,7 +383,7 @@ impl ClaimMap {
             PlanStage::Pruned => hooks.pruned(graph, &|| self.promises(responsibility.symbols())),
         })?;
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
-        let thread_locals = ThreadLocals::place(&mut placed, &*layer.executor)?;
+        let thread_locals = ThreadLocals::place(&mut placed, &*layer.executor, &layer.foreign_thread_locals)?;
         hooks.placed(&mut placed)?;
         match placed.graph().has_changes() {
             false => responsibility.locate(|symbol| match self.index_of(symbol) {
@@ -473,7 +477,7 @@ impl PendingLink {
         let is_unpublished = self.is_unpublished;
         let found_symbols =
             found.symbols.iter().take(self.placed.external_count()).map(|symbol| (symbol.address, symbol.flags));
-        let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
+        let externals = found_externals(&self.placed, layer, found_symbols);
         match self.finish(layer, &responsibility, externals) {
             Ok(names) => {
                 responsibility.notify_emitted_with_lookup(found, &|position| names.at(position), is_unpublished)
@@ -494,7 +498,7 @@ impl PendingLink {
         }
         let found_symbols =
             found.iter().take(self.placed.external_count()).map(|result| (result.address, result.flags));
-        let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
+        let externals = found_externals(&self.placed, layer, found_symbols);
         self.finish(layer, responsibility, externals)?;
         Ok(found.into_iter().filter_map(|result| result.symbol).collect())
     }

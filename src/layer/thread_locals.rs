@@ -15,9 +15,11 @@
 //! code of this object needs it, or for code of another object when that object is linked (`found_externals.rs`). If
 //! the C library refuses, the code gets thunks.
 
+use crate::arch::Arch;
 use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::host::{Executor, ProcessSymbol, StaticTls, ThreadLocalBlock};
+use crate::layer::foreign_thread_locals::ForeignThreadLocals;
 use crate::link::{FoundExternal, PlacedLink, ThreadLocalPlace, ThreadLocalThunks};
 use crate::memory::MemoryManager;
 
@@ -30,15 +32,24 @@ pub(super) struct ThreadLocals {
 }
 
 impl ThreadLocals {
-    /// Loads the block of a link, if it has one, and gives the link its module number and static offset.
+    /// Loads the block of a link, if it has one, and gives the link its module number and static offset. `foreign` takes the
+    /// block of code for another machine.
     ///
     /// # Errors
     /// The C library refuses. The error has its text.
-    pub(super) fn place(placed: &mut PlacedLink, executor: &dyn Executor) -> Result<Option<Box<ThreadLocals>>> {
+    pub(super) fn place(
+        placed: &mut PlacedLink,
+        executor: &dyn Executor,
+        foreign: &ForeignThreadLocals,
+    ) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_complete) = placed.thread_local_image()?;
         let static_tls = if plan.is_static && is_complete { StaticTls::Wanted } else { StaticTls::NotNeeded };
-        let block = executor.load_thread_locals(&image, plan.size, plan.align, static_tls);
+        let arch = placed.graph().arch;
+        let block = match arch == Arch::NATIVE {
+            true => executor.load_thread_locals(&image, plan.size, plan.align, static_tls),
+            false => Ok(foreign.add(arch, &plan, image)),
+        };
         let mut block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
         if is_complete {
             block.complete();

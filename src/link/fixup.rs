@@ -13,8 +13,8 @@
 //! |---|---|---|
 //! | the target is plain and the value fits | quick loop over consecutive edges | `plain_edges.rs` |
 //! | branch to a target out of reach | branch to the symbol's stub | [`ResolvedLink::apply_branch_by_stub`] |
-//! | GOT load of a target in reach | rewrite the instruction to do without the slot | [`Arch::relax_got_load`] |
-//! | any other | the psABI's formula | [`ResolvedLink::edge_value`] |
+//! | GOT load of a target in reach | rewrite the instruction, or the pair, to do without the slot | [`Arch::relax_got_load`], `instructions.rs` |
+//! | any other | the psABI's formula | [`ResolvedLink::edge_value`], `instructions.rs` |
 //! | the value still does not fit | the stub of a known function that is only called, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |
 //!
 //! # Addresses of functions
@@ -26,7 +26,7 @@
 //!
 //! Debug builds check the result byte by byte: `verify.rs`.
 
-use crate::arch::EdgeKind;
+use crate::arch::{Arch, Base, EdgeKind, Frame};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
 use crate::link::found_external::FoundExternal;
@@ -227,14 +227,18 @@ impl ResolvedLink<'_> {
         let mut edges = &self.graph.edges[block.edges.start as usize..block.edges.end as usize];
         // If the sum is near zero, all fields are, because the offset of an edge has 32 bits.
         let is_near = is_near_zero(address.value().saturating_add(u64::from(u32::MAX)));
+        let is_quick = is_near && self.graph.arch == Arch::QUICK;
         let mut far = Vec::new();
         loop {
-            if is_near {
-                edges = apply_plain_edges(self.graph.arch, edges, self.targets.all(), address.value(), bytes);
+            if is_quick {
+                edges = apply_plain_edges(edges, self.targets.all(), address.value(), bytes);
+            } else if self.graph.arch != Arch::QUICK && self.relax_got_pair(id, edges, address, bytes) {
+                edges = &edges[2..];
+                continue;
             }
             let Some((edge, rest)) = edges.split_first() else { break };
             edges = rest;
-            if !(is_near && self.apply_branch_by_stub(edge, address, bytes)) {
+            if !(is_quick && self.apply_branch_by_stub(edge, address, bytes)) {
                 self.apply_or_collect(id, block, edge, address, bytes, &mut far)?;
             }
         }
@@ -327,7 +331,11 @@ impl ResolvedLink<'_> {
             let Some(stub) = stub else { return Ok(EdgeOutcome::OutOfReach(value)) };
             value = stub;
         }
-        bytes[start..end].copy_from_slice(&value.to_le_bytes()[..edge.kind.width()]);
+        let multiple = edge.kind.multiple();
+        if multiple > 1 && value.rem_euclid(multiple.into()) != 0 {
+            return Err(self.misaligned(id, edge, value, multiple));
+        }
+        edge.kind.store(&mut bytes[start..end], value);
         Ok(EdgeOutcome::Applied)
     }
 
@@ -342,11 +350,14 @@ impl ResolvedLink<'_> {
         place: ExecutorAddr,
     ) -> Result<i128, Error> {
         use EdgeKind::*;
+        if let Some(formula) = edge.kind.formula() {
+            return self.formula_value(id, edge, formula, place);
+        }
         let addend = i128::from(edge.addend);
         let got = || self.tables.got().map_or(0, |got| wide(self.graph.block_address(got, self.addresses)));
         // The tables were built from these edges, so a slot that an edge needs is there.
         let slot = || got() + i128::from(self.tables.slot(edge.symbol).unwrap_or(0));
-        Ok(match edge.kind {
+        Ok(match edge.kind.general() {
             Pointer64 => i128::from(target.value().wrapping_add_signed(edge.addend)),
             Pointer32 | Pointer32Signed | Pointer16 | Pointer8 => absolute(target, edge.kind) + addend,
             Delta64 | Delta32 | Delta16 | Delta8 | Branch32 => to_target,
@@ -370,6 +381,8 @@ impl ResolvedLink<'_> {
                 let distance = self.thread_local_location(edge.symbol).static_offset;
                 i128::from(distance.ok_or_else(|| self.not_static(id, edge))?) + addend
             }
+            // It has a formula.
+            _ => to_target,
         })
     }
 
@@ -378,7 +391,7 @@ impl ResolvedLink<'_> {
     fn value_by_stub(&self, block: &Block, edge: &Edge, place: ExecutorAddr, before: &[u8]) -> Option<i128> {
         use EdgeKind::*;
         let is_function = || self.found(edge.symbol).is_some_and(|found| found.is_callable);
-        let is_called = match edge.kind {
+        let is_called = match edge.kind.general() {
             Branch32 => true,
             Delta32 if block.pool == SegmentKind::Code => self.graph.arch.is_branch_operand(before) && is_function(),
             Delta32 | Pointer32 | Pointer32Signed => block.role == Role::EhFrame && is_function(),
@@ -407,7 +420,7 @@ impl ResolvedLink<'_> {
         Err(self.unsupported(id, edge, what))
     }
 
-    fn unsupported(&self, id: BlockId, edge: &Edge, what: String) -> Error {
+    pub(super) fn unsupported(&self, id: BlockId, edge: &Edge, what: String) -> Error {
         self.graph.fault(LinkFault::Unsupported {
             what,
             section: self.graph.block_name(id).to_string(),
@@ -432,7 +445,7 @@ impl ResolvedLink<'_> {
             EdgeKind::Pointer32 | EdgeKind::Pointer32Signed => {
                 "the code must be placed below 2 GiB: compile it with -fPIC"
             }
-            EdgeKind::Delta32 => {
+            kind if kind == EdgeKind::Delta32 || is_distance(kind) => {
                 "the symbol is out of reach: compile with -fPIC, so that the reference goes through the GOT"
             }
             _ => "the field is too narrow for this value",
@@ -458,7 +471,14 @@ enum EdgeOutcome {
     OutOfReach(i128),
 }
 
-fn wide(address: ExecutorAddr) -> i128 {
+/// Whether an instruction holds the distance to a symbol.
+fn is_distance(kind: EdgeKind) -> bool {
+    kind.formula().is_some_and(|formula| {
+        formula.base == Base::Symbol && matches!(formula.frame, Frame::Place | Frame::Page) && kind.width() == 4
+    })
+}
+
+pub(super) fn wide(address: ExecutorAddr) -> i128 {
     address.value().into()
 }
 

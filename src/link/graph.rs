@@ -241,6 +241,11 @@ impl LinkGraph {
         self.special().any(|(_, block)| block.initializer_list().is_some() || block.is_fragment())
     }
 
+    /// The machine that the code is for: `e_machine` of the ELF header.
+    pub fn machine(&self) -> u16 {
+        self.arch.e_machine()
+    }
+
     /// The definition of a symbol.
     ///
     /// # Panics

@@ -21,10 +21,14 @@ use rustc_hash::FxHashMap;
 
 use crate::arch::{EdgeKind, IndirectTarget};
 use crate::base::SegmentKind;
+use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 
 /// Adds a stub for each indirect function that the object defines, and makes the stub the definition of the symbol.
-pub(crate) fn build_stubs(graph: &mut LinkGraph) {
+///
+/// # Errors
+/// [`LinkFault::Unsupported`] if the architecture has no code for them.
+pub(crate) fn build_stubs(graph: &mut LinkGraph) -> Result<(), Error> {
     let indirect = std::mem::take(&mut graph.indirect);
     let defined: Vec<(SymbolIndex, BlockId, u64)> = indirect
         .into_iter()
@@ -34,11 +38,11 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
         })
         .collect();
     if defined.is_empty() {
-        return;
+        return Ok(());
     }
+    let Some(template) = graph.arch.indirect_code() else { return Err(not_supported(graph, defined[0])) };
     let slots = graph.insert_block(".igot", SegmentKind::Data, vec![0; defined.len() * 8], 8, &[]);
     let code = graph.insert_block(".iplt", SegmentKind::Code, Vec::new(), 16, &[]);
-    let template = graph.arch.indirect_code();
     let common = graph.insert_local("", code, 0);
     let mut bytes = template.common.to_vec();
     let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
@@ -69,4 +73,12 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     }
     graph.fill_block(code, bytes, &code_edges);
     graph.fill_block(slots, vec![0; slot_edges.len() * 8], &slot_edges);
+    Ok(())
+}
+
+#[cold]
+fn not_supported(graph: &LinkGraph, (symbol, block, offset): (SymbolIndex, BlockId, u64)) -> Error {
+    let what = format!("indirect function (STT_GNU_IFUNC) of {}", graph.arch.name());
+    let (section, symbol) = (graph.block_name(block).to_string(), graph.symbol_name(symbol).to_string());
+    graph.fault(LinkFault::Unsupported { what, section, offset, symbol })
 }

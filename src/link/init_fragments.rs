@@ -88,7 +88,11 @@ fn build_function(
     section: &str,
     fragments: &[BlockId],
 ) -> Result<(), Error> {
-    let frame = graph.arch.crt_frame();
+    let Some(frame) = graph.arch.crt_frame() else {
+        let what = format!("fragment of a function of {}", graph.arch.name());
+        let (section, symbol) = (section.to_string(), String::new());
+        return Err(graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol }));
+    };
     let align = fragments.iter().map(|id| graph.blocks[id.index()].align).max().unwrap_or(1).max(MIN_ALIGN);
     let beginning = graph.insert_block(section, SegmentKind::Code, frame.beginning.to_vec(), align, &[]);
     graph.blocks[beginning.index()].role = Role::FragmentFunction { kind };

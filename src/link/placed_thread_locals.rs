@@ -89,7 +89,7 @@ impl PlacedLink {
         thread_locals::block_refused(&self.link.graph, size, problem)
     }
 
-    /// Sets where the C library put the thread-local block.
+    /// Sets where the C library put the thread-local block. For links without a session.
     #[cfg(feature = "unstable")]
     pub fn place_thread_locals(&mut self, place: ThreadLocalPlace) {
         self.set_thread_local_place(place);

@@ -1,6 +1,6 @@
-//! The quick loop of fix-up: applies consecutive edges of the few kinds that nearly all edges have.
+//! The quick loop of fix-up: applies consecutive edges of the few kinds that nearly all edges have. For [`Arch::QUICK`] only.
 
-use crate::arch::{Arch, EdgeKind, KindSet};
+use crate::arch::{Arch, EdgeKind};
 use crate::link::graph::Edge;
 use crate::link::targets::Target;
 
@@ -11,7 +11,6 @@ use crate::link::targets::Target;
 /// Returns the rest, from the first edge on that needs more than this. Nothing is written for that edge.
 #[inline(never)] // a loop that has the registers to itself
 pub(super) fn apply_plain_edges<'e>(
-    arch: Arch,
     mut edges: &'e [Edge],
     targets: &[Target],
     start: u64,
@@ -19,7 +18,7 @@ pub(super) fn apply_plain_edges<'e>(
 ) -> &'e [Edge] {
     while let Some((edge, rest)) = edges.split_first() {
         let Some(target) = targets.get(edge.symbol.index()).and_then(Target::plain) else { break };
-        if !apply_plain_edge(arch, edge, target, start, bytes) {
+        if !apply_plain_edge(edge, target, start, bytes) {
             break;
         }
         edges = rest;
@@ -36,18 +35,18 @@ pub(super) fn instruction_at(bytes: &mut [u8], field: usize) -> Option<(Option<u
 
 /// Applies one edge as [`apply_plain_edges`] does. Returns false, and writes nothing, if the edge needs more than that.
 #[inline(always)]
-fn apply_plain_edge(arch: Arch, edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
+fn apply_plain_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
     let (value, offset) = (target.wrapping_add_signed(edge.addend), edge.offset as usize);
     // Exact if it fits into four bytes: see `is_near_zero`.
     let distance = value.wrapping_sub(start).wrapping_sub(u64::from(edge.offset)) as i64;
-    if KindSet::DISTANCE.contains(edge.kind) {
+    if matches!(edge.kind, EdgeKind::Delta32 | EdgeKind::Branch32) {
         let short = distance as i32;
         i64::from(short) == distance && store(bytes, offset, short.to_le_bytes())
-    } else if edge.kind == EdgeKind::Pointer64 {
+    } else if matches!(edge.kind, EdgeKind::Pointer64) {
         store(bytes, offset, value.to_le_bytes())
-    } else if arch.is_relaxable(edge.kind) && edge.addend == -4 {
+    } else if Arch::QUICK.is_relaxable(edge.kind) && edge.addend == -4 {
         let code = instruction_at(bytes, offset);
-        code.is_some_and(|(before, code)| arch.relax_got_load(edge.kind, before, code, distance))
+        code.is_some_and(|(before, code)| Arch::QUICK.relax_got_load(edge.kind, before, code, distance))
     } else {
         false
     }
@@ -84,7 +83,7 @@ mod tests {
             if let Some(value) = fits {
                 expected[offset as usize..offset as usize + 4].copy_from_slice(&value.to_le_bytes());
             }
-            prop_assert_eq!(apply_plain_edge(Arch::X86_64, &edge, target, start, &mut bytes), fits.is_some());
+            prop_assert_eq!(apply_plain_edge(&edge, target, start, &mut bytes), fits.is_some());
             prop_assert_eq!(bytes, expected);
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::base::ExecutorAddr;
 use crate::link::found_external::FoundExternal;
+use crate::link::got_pairs::GotPairs;
 use crate::link::graph::{BlockAddresses, LinkGraph, SymbolIndex};
 use crate::link::local_dynamic_block::local_dynamic_block;
 use crate::link::tables::Tables;
@@ -27,6 +28,7 @@ pub(crate) struct ResolvedLink<'a> {
     pub(super) stubs: Option<ExecutorAddr>,
     /// The thread-local block that local-dynamic code of the object asks for.
     pub(crate) local_dynamic_block: Option<ThreadLocalPlace>,
+    pub(super) got_pairs: GotPairs,
     /// The thunks that compute distances of thread-local variables, if the link needs some.
     pub(crate) thunks: Option<&'a ThunkPlan>,
 }
@@ -43,7 +45,8 @@ impl<'a> ResolvedLink<'a> {
         let stubs = tables.stubs().map(|stubs| graph.block_address(stubs, addresses));
         let found_for = |symbol| found.get(targets.external(symbol)?);
         let local_dynamic_block = local_dynamic_block(graph, addresses.thread_locals, found_for);
-        ResolvedLink { graph, tables, addresses, targets, found, stubs, local_dynamic_block, thunks: None }
+        let got_pairs = GotPairs::of(graph);
+        ResolvedLink { graph, tables, addresses, targets, found, stubs, local_dynamic_block, got_pairs, thunks: None }
     }
 
     /// The same link, with the thunks that it needs.

@@ -5,7 +5,7 @@
 //! | says that it marks its entries | begins with a mark, so that indirect branches may reach it | [`STUB_SIZE`] |
 //! | any other | the jump alone | [`PLAIN_STUB_SIZE`] |
 //!
-//! If an object has no marks, an indirect branch must not reach its functions either. So marks in its stubs would only
+//! An architecture may have marked stubs only. If an object has no marks, an indirect branch must not reach its functions either. So marks in its stubs would only
 //! make the stubs larger.
 
 use crate::arch::{PLAIN_STUB_SIZE, STUB_SIZE};
@@ -22,22 +22,22 @@ impl ResolvedLink<'_> {
         };
         let got = self.graph.block_address(got, self.addresses);
         let stubs = &mut segment[self.graph.blocks[block.index()].offset as usize..];
-        if self.graph.marks_entries {
-            self.write_marked(stubs, address, got)
-        } else {
+        if self.tables.stub_size() == PLAIN_STUB_SIZE as u64 {
             self.write_plain(stubs, address, got)
+        } else {
+            self.write_marked(stubs, address, got)
         }
     }
 
     // Not inlined into `apply`, because these loops would take registers from the loop there.
     #[inline(never)]
     fn write_plain(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) -> Result<(), Error> {
-        self.write_each::<PLAIN_STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.plain_stub(distance))
+        self.write_each::<PLAIN_STUB_SIZE>(stubs, address, got, |_, distance| self.graph.arch.plain_stub(distance))
     }
 
     #[inline(never)]
     fn write_marked(&self, stubs: &mut [u8], address: ExecutorAddr, got: ExecutorAddr) -> Result<(), Error> {
-        self.write_each::<STUB_SIZE>(stubs, address, got, |distance| self.graph.arch.stub(distance))
+        self.write_each::<STUB_SIZE>(stubs, address, got, |place, distance| self.graph.arch.stub(place, distance))
     }
 
     #[inline(always)]
@@ -46,13 +46,13 @@ impl ResolvedLink<'_> {
         stubs: &mut [u8],
         mut address: ExecutorAddr,
         got: ExecutorAddr,
-        stub_of: impl Fn(i32) -> [u8; SIZE],
+        stub_of: impl Fn(ExecutorAddr, i32) -> [u8; SIZE],
     ) -> Result<(), Error> {
         let (stubs, _) = stubs.as_chunks_mut::<SIZE>();
         for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
             let distance = self.graph.arch.slot_distance(address, slot);
-            *stub = stub_of(distance.ok_or_else(|| self.stub_out_of_range(*symbol, address, slot))?);
+            *stub = stub_of(address, distance.ok_or_else(|| self.stub_out_of_range(*symbol, address, slot))?);
             address = address.offset(SIZE as u64);
         }
         Ok(())

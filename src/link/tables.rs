@@ -13,7 +13,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::arch::{KindSet, PLAIN_STUB_SIZE, STUB_SIZE, ThreadLocalEntry};
+use crate::arch::{KindSet, ThreadLocalEntry};
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::range_extension::reservation::RangeExtension;
@@ -74,7 +74,7 @@ impl Tables {
         }
         if !self.stub_targets.is_empty() {
             // A stub is aligned to its size, so that its jump lies in one cache line.
-            self.stub_size = if graph.marks_entries { STUB_SIZE } else { PLAIN_STUB_SIZE } as u64;
+            self.stub_size = graph.arch.stub_size(graph.marks_entries) as u64;
             let (size, align) = (self.stub_targets.len() as u64 * self.stub_size, self.stub_size);
             self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, align));
         }

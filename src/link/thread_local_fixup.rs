@@ -29,7 +29,7 @@ impl ResolvedLink<'_> {
             Definition::External => self.found(edge.symbol).is_some_and(|found| found.thread_local.is_some()),
             Definition::Absolute(_) | Definition::Nowhere => false,
         };
-        let is_for_block = edge.kind == EdgeKind::ThreadLocalBlock32;
+        let is_for_block = edge.kind.general() == EdgeKind::ThreadLocalBlock32;
         if is_variable == edge.kind.is_thread_local() && !is_for_block
             || is_for_block && self.local_dynamic_block.is_some()
         {
@@ -140,7 +140,7 @@ impl ResolvedLink<'_> {
     /// The error for a slot of a variable without a static TLS offset, with the place of the first edge that needs the
     /// slot.
     fn not_static_slot(&self, symbol: SymbolIndex) -> Error {
-        let refers_to_it = |edge: &&Edge| edge.symbol == symbol && edge.kind == EdgeKind::StaticLoad32;
+        let refers_to_it = |edge: &&Edge| edge.symbol == symbol && edge.kind.general() == EdgeKind::StaticLoad32;
         let place = self.graph.blocks().find_map(|(id, _)| Some((id, self.graph.edges(id).iter().find(refers_to_it)?)));
         match place {
             Some((id, edge)) => self.not_static(id, edge),

@@ -83,8 +83,9 @@ impl ThunkPlan {
             let distance = (stub_at as i64 + addend - at as i64) as i32;
             code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
         }
-        let distance = self.words.distance_from(self.code.offset(stub_at as u64));
-        code[stub_at..start].copy_from_slice(&self.arch.stub(distance as i32));
+        let place = self.code.offset(stub_at as u64);
+        let distance = self.words.distance_from(place);
+        code[stub_at..start].copy_from_slice(&self.arch.stub(place, distance as i32));
         code[start..start + thunks.len()].copy_from_slice(thunks);
         let words = memory.working(SegmentKind::ReadOnly);
         words.fill(0);

@@ -137,7 +137,7 @@ pub(crate) fn wrong_kind(graph: &LinkGraph, id: BlockId, edge: &Edge, is_variabl
              `thread_local` (C++) where it is used",
             owner_of(graph, edge)
         ),
-        Some(model) if !is_variable && edge.kind != EdgeKind::ThreadLocalBlock32 => format!(
+        Some(model) if !is_variable && edge.kind.general() != EdgeKind::ThreadLocalBlock32 => format!(
             "{kind} to a symbol that is no thread-local variable: the code uses the {model} model, and `{variable}` is defined as \
              an ordinary variable or function; declare it alike where it is used and where it is defined"
         ),
@@ -214,7 +214,7 @@ fn variable_name<'a>(graph: &'a LinkGraph, edge: &Edge) -> &'a str {
     }
     // The addend of a relative field mostly counts from the end of the instruction, four bytes after the field's
     // address.
-    let from_end = if edge.kind.depends_on_place() { 4 } else { 0 };
+    let from_end = if edge.kind.formula().is_none() && edge.kind.depends_on_place() { 4 } else { 0 };
     let offset = start.wrapping_add_signed(edge.addend.wrapping_add(from_end));
     symbol_at(graph, block, offset).unwrap_or_else(|| graph.block_name(block))
 }

@@ -8,7 +8,7 @@
 //! A descriptor has four words: function, address of the third word, module, offset. There is one for each variable,
 //! and one for the start of the local-dynamic block.
 
-use crate::arch::{Arch, FarValue, ThreadDistance};
+use crate::arch::{Arch, FarValue, STUB_SIZE, ThreadDistance};
 use crate::base::ExecutorAddr;
 use crate::link::graph::{Edge, SymbolIndex};
 
@@ -56,7 +56,7 @@ pub(super) fn stub_at(arch: Arch) -> u64 {
 
 /// The offset of the first thunk in the code: after the stub.
 pub(super) fn first_thunk(arch: Arch) -> u64 {
-    stub_at(arch) + arch.stub(0).len() as u64
+    stub_at(arch) + STUB_SIZE as u64
 }
 
 /// The offset of the first descriptor in the words.

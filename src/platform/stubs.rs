@@ -198,7 +198,7 @@ impl StubManager {
             let distance = Arch::NATIVE.slot_distance(place, slot);
             let distance =
                 distance.ok_or_else(|| out_of_range("redirectable stubs", place, slot, index * STUB, name))?;
-            stub.copy_from_slice(&Arch::NATIVE.stub(distance));
+            stub.copy_from_slice(&Arch::NATIVE.stub(place, distance));
         }
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());

@@ -3,6 +3,7 @@
 //!
 //! Every test compiles or assembles the objects that it links.
 
+mod aarch64;
 mod absolute;
 mod archives;
 mod at_once;

@@ -197,6 +197,7 @@ enum {
     JITTISON_ERROR_LINK_BROKEN_BY_PLUGIN = 208,
     JITTISON_ERROR_LINK_INVALID_GRAPH = 209,
     JITTISON_ERROR_LINK_VERIFICATION = 210,
+    JITTISON_ERROR_LINK_MISALIGNED = 211,
 
     /* Code memory cannot be had, for another reason than those below. */
     JITTISON_ERROR_MEMORY = 300,

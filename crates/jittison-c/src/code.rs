@@ -68,6 +68,7 @@ fn of_link(fault: &LinkFault) -> Code {
         LinkFault::BrokenByPlugin { .. } => 208,
         LinkFault::InvalidGraph { .. } => 209,
         LinkFault::Verification { .. } => 210,
+        LinkFault::Misaligned { .. } => 211,
         _ => 200,
     }
 }
@@ -130,7 +131,9 @@ fn place_of(kind: &ErrorKind) -> Place {
 
 fn symbol_of(fault: &LinkFault) -> Option<&String> {
     match fault {
-        LinkFault::OutOfRange { symbol, .. } | LinkFault::Unsupported { symbol, .. } => Some(symbol),
+        LinkFault::OutOfRange { symbol, .. }
+        | LinkFault::Misaligned { symbol, .. }
+        | LinkFault::Unsupported { symbol, .. } => Some(symbol),
         LinkFault::HiddenUndefined { symbols, .. } => symbols.first(),
         _ => None,
     }

@@ -119,6 +119,7 @@ fn fault_name(fault: &LinkFault) -> &'static str {
         LinkFault::BoundsAcrossObjects { .. } => "BoundsAcrossObjects",
         LinkFault::InvalidGraph { .. } => "InvalidGraph",
         LinkFault::Verification { .. } => "Verification",
+        LinkFault::Misaligned { .. } => "Misaligned",
         _ => "Link",
     }
 }
@@ -222,7 +223,8 @@ impl Place {
         };
         match fault {
             LinkFault::Unsupported { section, offset, symbol, .. }
-            | LinkFault::OutOfRange { section, offset, symbol, .. } => {
+            | LinkFault::OutOfRange { section, offset, symbol, .. }
+            | LinkFault::Misaligned { section, offset, symbol, .. } => {
                 at(section, *offset, some(symbol).into_iter().collect())
             }
             LinkFault::Verification { section, offset, .. } => at(section, *offset, Vec::new()),

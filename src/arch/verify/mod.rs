@@ -6,10 +6,12 @@
 
 mod field_value;
 mod mismatch;
+mod property;
 mod relocation;
 mod section_view;
 
 pub(crate) use field_value::FieldValue;
 pub(crate) use mismatch::Mismatch;
+pub(crate) use property::has_property;
 pub(crate) use relocation::Relocation;
 pub(crate) use section_view::SectionView;

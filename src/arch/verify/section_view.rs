@@ -34,6 +34,9 @@ pub(crate) trait SectionView {
     /// Whether the object says that it marks the entries that indirect branches may reach.
     fn marks_entries(&self) -> bool;
 
+    /// The address of the first stub; zero if there is none.
+    fn stubs_address(&self) -> u64;
+
     /// The bytes of the stub at an address.
     fn stub(&self, address: u64) -> Option<&[u8]>;
 

@@ -88,6 +88,7 @@ pub(crate) fn kind_name(kind: EdgeKind) -> &'static str {
         EdgeKind::StaticOffset32 => "R_X86_64_TPOFF32",
         EdgeKind::StaticOffset64 => "R_X86_64_TPOFF64",
         EdgeKind::ThreadLocalDescriptor32 => "R_X86_64_GOTPC32_TLSDESC",
+        EdgeKind::Aarch64(relocation) => relocation.row().name,
     }
 }
 

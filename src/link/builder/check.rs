@@ -100,7 +100,7 @@ fn check_names(graph: &LinkGraph, visible: impl Iterator<Item = SymbolIndex> + C
 /// The fault of the first edge that names no symbol or no bytes. The name of `block` is in `bytes`.
 pub(super) fn first_bad_edge(graph: &LinkGraph, bytes: &[u8], block: &Block, edges: &[Edge]) -> Option<LinkFault> {
     edges.iter().find_map(|edge| {
-        let problem = edge_rules::place_problem(graph.symbols.len(), block, edge)?;
+        let problem = edge_rules::place_problem(graph.arch, graph.symbols.len(), block, edge)?;
         let edge_name = graph.relocation_name(edge.kind).to_string();
         Some(invalid(name_in(bytes, block), edge.offset.into(), edge_name, problem))
     })

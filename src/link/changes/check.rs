@@ -68,7 +68,7 @@ fn check_blocks(graph: &LinkGraph, blocks: &[BlockId]) -> Result<()> {
         }
         let edges = graph.edges(*id);
         for edge in edges {
-            let problem = edge_rules::place_problem(graph.symbols.len(), block, edge);
+            let problem = edge_rules::place_problem(graph.arch, graph.symbols.len(), block, edge);
             let problem = problem.or_else(|| edge_rules::use_problem(graph, edge).map(str::to_string));
             if let Some(problem) = problem.or_else(|| removed_problem(graph, *id, edge)) {
                 return Err(graph.edge_error(*id, edge, problem));

@@ -13,7 +13,7 @@ impl LinkGraph {
     pub fn set_edges(&mut self, block: BlockId, edges: &[Edge]) -> Result<()> {
         let target = self.live_block(block)?;
         for edge in edges {
-            if let Some(problem) = edge_rules::place_problem(self.symbols.len(), target, edge) {
+            if let Some(problem) = edge_rules::place_problem(self.arch, self.symbols.len(), target, edge) {
                 return Err(self.edge_error(block, edge, problem));
             }
         }
@@ -55,7 +55,9 @@ impl LinkGraph {
     pub fn redirect_edge(&mut self, block: BlockId, position: usize, symbol: SymbolIndex) -> Result<()> {
         let edge = self.edge_at(block, position)?;
         let redirected = Edge { symbol, ..edge };
-        if let Some(problem) = edge_rules::place_problem(self.symbols.len(), &self.blocks[block.index()], &redirected) {
+        if let Some(problem) =
+            edge_rules::place_problem(self.arch, self.symbols.len(), &self.blocks[block.index()], &redirected)
+        {
             return Err(self.edge_error(block, &edge, problem));
         }
         if self.is_to_nowhere(block, &redirected) {

@@ -55,7 +55,7 @@ impl PlacedLink {
     fn redirect_problem(&self, block: BlockId, edge: &Edge) -> Option<String> {
         let graph = &self.link.graph;
         let target = &graph.blocks[block.index()];
-        let known = edge_rules::place_problem(graph.symbols.len(), target, edge);
+        let known = edge_rules::place_problem(graph.arch, graph.symbols.len(), target, edge);
         if known.is_some() {
             return known;
         }

@@ -1,9 +1,10 @@
-//! ELF64 relocatable objects for x86-64.
+//! ELF64 relocatable objects.
 //!
 //! | file | reads |
 //! |---|---|
 //! | `interface.rs` | what an object defines and needs, for the symbol table of a dylib |
 //! | `data.rs` | its global variables, for patching |
+//! | `machine.rs` | the machine that it is for |
 //! | `low_addresses.rs` | whether it has to be below 2 GiB |
 //! | `groups.rs` | its COMDAT groups, as far as the interface needs them |
 //! | `outline.rs` | the positions of its tables, kept between the interface and the link |
@@ -20,6 +21,7 @@ mod groups;
 mod interface;
 #[cfg(feature = "unstable")]
 mod low_addresses;
+mod machine;
 mod names;
 mod outline;
 mod properties;
@@ -32,6 +34,7 @@ pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use interface::{NamedSection, ScannedInterface, defined_names};
 #[cfg(feature = "unstable")]
 pub use low_addresses::has_low_addresses;
+pub(crate) use machine::{check_machine, machine_of};
 pub(crate) use outline::Outline;
 pub(crate) use read::{read_all, read_graph};
 
@@ -334,6 +337,7 @@ fn machine_name(machine: u16) -> String {
         21 => "PowerPC64",
         22 => "S390",
         40 => "ARM",
+        62 => "x86-64",
         183 => "AArch64",
         243 => "RISC-V",
         258 => "LoongArch",

@@ -467,7 +467,8 @@ impl<'data> Reader<'_, 'data> {
         let Some(id) = *block else { return Ok(Definition::Nowhere) };
         let block = &self.graph.blocks[id.index()];
         let is_thread_local = block.role == Role::ThreadLocal;
-        if (kind == st::TYPE_TLS) != is_thread_local && kind != st::TYPE_SECTION {
+        let is_mapping = || kind == st::TYPE_NOTYPE && object.arch.is_mapping_symbol(name());
+        if (kind == st::TYPE_TLS) != is_thread_local && kind != st::TYPE_SECTION && !is_mapping() {
             let found = if is_thread_local { "is not" } else { "is" };
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
         }

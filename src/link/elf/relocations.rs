@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use object::read::elf::{Rela as _, SectionHeader as _};
 
-use crate::arch::{EdgeKind, KindSet, RelocationType};
+use crate::arch::{EdgeKind, KindSet, RelocationType, RelocationTypes};
 use crate::error::{Error, LinkFault};
 use crate::link::elf::compact::CompactTable;
 use crate::link::elf::read::Reader;
@@ -145,18 +145,20 @@ impl<'data> Reader<'_, 'data> {
     #[inline(always)]
     fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, referrer: ReferrerBit) -> bool {
         let LinkGraph { edges, use_recorder, kinds, arch, .. } = &mut *self.graph;
-        let types = arch.relocation_types();
         let first = edges.len();
         // The edges exist before the loop fills them in, so that the loop cannot grow the vector and keeps its state in
         // registers.
         edges.extend_repeated(relocations.len(), &BLANK_EDGES);
         let bits = use_recorder.bits_mut();
-        let Some(summary) = convert(&mut edges[first..], relocations, types, bits, referrer.bit()) else {
-            return false;
+        let (edges, referrer) = (&mut edges[first..], referrer.bit());
+        let (summary, count) = match arch.relocation_types() {
+            RelocationTypes::UpTo64(types) => (convert(edges, relocations, types, bits, referrer), types.len()),
+            RelocationTypes::UpTo1024(types) => (convert(edges, relocations, types, bits, referrer), types.len()),
         };
+        let Some(summary) = summary else { return false };
         // A block is smaller than 4 GiB, so the union of valid offsets fits into 32 bits.
         let is_in_block = summary.offsets <= u64::from(u32::MAX) && summary.last_end <= block_size;
-        let is_known = (summary.types as usize) < types.len() && !summary.kinds.has_any_of(KindSet::NO_EDGE);
+        let is_known = (summary.types as usize) < count && !summary.kinds.has_any_of(KindSet::NO_EDGE);
         if is_in_block && is_known {
             kinds.insert_all(summary.kinds);
         }

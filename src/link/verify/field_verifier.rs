@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::input_view::InputView;
 use super::memory_snapshot::MemorySnapshot;
+use crate::arch::STUB_SIZE;
 use crate::arch::verify::{FieldValue, Mismatch, Relocation, SectionView};
 use crate::link::graph::{BlockId, Definition, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
@@ -149,6 +150,10 @@ impl SectionView for FieldVerifier<'_> {
         self.object.marks_entries()
     }
 
+    fn stubs_address(&self) -> u64 {
+        self.block(self.link.tables.stubs()).map_or(0, |(address, _)| address)
+    }
+
     fn stub(&self, address: u64) -> Option<&[u8]> {
         let (start, bytes) = self.block(self.link.tables.stubs())?;
         let size = self.link.tables.stub_size() as usize;
@@ -166,7 +171,7 @@ impl SectionView for FieldVerifier<'_> {
         let (arch, Some(thunks)) = (self.link.graph.arch, self.link.thunks) else { return false };
         let (function, code) = (arch.tls_descriptor(), &self.snapshot.thunk_code[..]);
         let start = (thunks.first_thunk().value() - thunks.code.value()) as usize;
-        let stub_at = start - arch.stub(0).len();
+        let stub_at = start - STUB_SIZE;
         let mut expected = function.bytes.to_vec();
         for field in function.fields {
             // The call counts from the end of its field.
@@ -175,7 +180,7 @@ impl SectionView for FieldVerifier<'_> {
         }
         expected.resize(stub_at, arch.trap());
         let to_slot = thunks.words.value().wrapping_sub(thunks.code.value() + stub_at as u64);
-        expected.extend(arch.stub(to_slot as i32));
+        expected.extend(arch.stub(thunks.code.offset(stub_at as u64), to_slot as i32));
         let slot = self.snapshot.thunk_words.get(..8).map(|word| FieldValue::of(word).unsigned);
         address == thunks.code.value()
             && code.get(..start) == Some(&expected[..])

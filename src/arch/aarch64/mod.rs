@@ -1,0 +1,28 @@
+//! AArch64 (ELF for the Arm 64-bit Architecture, AAPCS64). Objects are linked on any host. Nothing of them runs yet.
+
+pub(crate) mod code;
+mod field;
+pub(crate) mod relax;
+pub(crate) mod relocation;
+pub(crate) mod relocations;
+#[cfg(test)]
+mod tests;
+pub(crate) mod verify;
+
+/// `GNU_PROPERTY_AARCH64_FEATURE_1_AND`, and its bit `GNU_PROPERTY_AARCH64_FEATURE_1_BTI` (AAELF64, "Program property"): each
+/// entry that indirect branches may reach is a landing pad.
+pub(crate) const FEATURE_1_AND: u32 = 0xc000_0000;
+pub(crate) const FEATURE_1_BTI: u32 = 1;
+
+/// Bytes that the thread pointer leads to, before the first block of thread-local storage (AAELF64, "Thread local storage").
+pub(crate) const THREAD_CONTROL_BLOCK: u64 = 16;
+
+/// Whether a symbol is a mapping symbol (AAELF64, "Mapping symbols"): `$x` or `$d`, or one of these with a suffix.
+pub(crate) fn is_mapping_symbol(name: &str) -> bool {
+    let suffix = name.strip_prefix("$x").or_else(|| name.strip_prefix("$d"));
+    suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('.'))
+}
+
+/// A CIE without its length and id: version 1, "zR", code alignment 4, data alignment −8, return address in x30, FDE pointers
+/// pcrel sdata4; the CFA is sp.
+pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0, 0, 0, 0, 0];

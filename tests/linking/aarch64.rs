@@ -1,0 +1,615 @@
+//! Objects for AArch64, linked on any host and never run. Their bytes are those of GNU `ld`, values are exact at the limits of
+//! each relocation, and what does not fit is refused with its place.
+//!
+//! Debug builds verify every link by a second computation, so a test that links also compares all bytes with that.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use jittison::base::ExecutorAddr;
+use jittison::link::{
+    Definition, Edge, EdgeKind, FixedLink, FoundExternal, LinkGraph, PlannedLink, ThreadLocalPlace, ThreadLocalPlan,
+};
+use jittison::memory::OfflineMemory;
+use jittison::{Error, Jit};
+use object::{Object as _, ObjectSection as _};
+
+use crate::support::*;
+
+pub const GCC: &str = "aarch64-linux-gnu-gcc";
+
+pub fn compiled(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    build(GCC, source.as_bytes(), &[&["-x", "c", "-c"], flags, &["-o", OUTPUT, INPUT]].concat())
+}
+
+pub fn compiled_by_clang(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let target = ["--target=aarch64-linux-gnu", "-x", "c", "-c"];
+    build("clang-19", source.as_bytes(), &[&target, flags, &["-o", OUTPUT, INPUT]].concat())
+}
+
+/// Assembles a source. A symbol that others see keeps its code.
+fn assembled(source: &str) -> Option<Vec<u8>> {
+    let source = format!(".text\n.globl root\nroot:\n{source}");
+    build(GCC, source.as_bytes(), &["-x", "assembler", "-c", "-o", OUTPUT, INPUT])
+}
+
+/// A section after the link.
+struct Section {
+    name: String,
+    address: u64,
+    bytes: Vec<u8>,
+    /// Offset and kind of each edge, and whether it leads to the GOT itself.
+    edges: Vec<(usize, EdgeKind, bool)>,
+}
+
+/// What a link made.
+#[derive(Default)]
+struct Linked {
+    sections: Vec<Section>,
+    /// Addresses of GOT slots and of stubs, by symbol.
+    slots: BTreeMap<String, u64>,
+    stubs: BTreeMap<String, u64>,
+}
+
+impl Linked {
+    fn section(&self, name: &str) -> &Section {
+        self.sections.iter().find(|section| section.name == name).unwrap_or_else(|| panic!("no section {name}"))
+    }
+
+    /// The instruction at an offset of `.text`.
+    fn instruction(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.section(".text").bytes[offset..offset + 4].try_into().unwrap())
+    }
+
+    fn record(&mut self, link: &mut FixedLink<'_>) {
+        let ids: Vec<_> = link.graph().blocks().filter(|(_, block)| !block.is_dropped()).map(|(id, _)| id).collect();
+        for id in ids {
+            let (address, bytes) = (link.block_address(id).value(), link.bytes(id).to_vec());
+            let graph = link.graph();
+            let is_to_got = |edge: &Edge| graph.symbol_name(edge.symbol) == "_GLOBAL_OFFSET_TABLE_";
+            let edges = graph.edges(id).iter().map(|edge| (edge.offset as usize, edge.kind, is_to_got(edge))).collect();
+            self.sections.push(Section { name: graph.block_name(id).to_string(), address, bytes, edges });
+        }
+        for (index, _) in link.graph().symbols() {
+            let name = link.graph().symbol_name(index).to_string();
+            self.slots.extend(link.got_slot(index).map(|slot| (name.clone(), slot.value())));
+            self.stubs.extend(link.stub(index).map(|stub| (name, stub.value())));
+        }
+    }
+}
+
+/// Where the thread-local block of an object is, as a program would have its first block.
+fn first_block(plan: &ThreadLocalPlan) -> ThreadLocalPlace {
+    ThreadLocalPlace { module: 1, static_offset: Some(16u64.next_multiple_of(plan.align) as i64) }
+}
+
+/// Links an object at `base`. `address_of` gives the addresses of its externals.
+fn link(object: &[u8], base: u64, address_of: impl Fn(&str) -> u64) -> Result<Linked, Error> {
+    let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(()))?;
+    let mut placed = planned.allocate(&OfflineMemory::new(ExecutorAddr::new(base)))?;
+    if let Some(plan) = placed.thread_local_plan().copied() {
+        placed.place_thread_locals(first_block(&plan));
+    }
+    let external = |name: &str| FoundExternal {
+        address: ExecutorAddr::new(address_of(name)),
+        is_callable: true,
+        ..FoundExternal::default()
+    };
+    let found: Vec<_> = placed.externals().map(|symbol| external(symbol.name)).collect();
+    let mut linked = Linked::default();
+    let (_, memory) = placed.finish_in_passes(&found, None, |link| {
+        linked.record(link);
+        Ok(())
+    })?;
+    drop(memory);
+    Ok(linked)
+}
+
+// ---- the native linker ----
+
+/// Whether the field of an edge is left out of the comparison: it leads to an entry of the GOT, and the linkers order their
+/// tables differently.
+fn leads_through_table(kind: EdgeKind) -> bool {
+    let name = format!("{kind:?}");
+    ["Got", "Tlsie", "Tlsdesc", "Tlsgd", "Tlsld"].iter().any(|part| name.contains(part))
+}
+
+/// Links an object with GNU `ld`, with all sections at the addresses of `linked`, and returns its sections.
+fn native_sections(object: &[u8], linked: &Linked, externals: &[(String, u64)]) -> Option<BTreeMap<String, Vec<u8>>> {
+    let directory = PrivateDir::new();
+    let path = |name: &str| directory.path(name);
+    fs::write(path("object.o"), object).unwrap();
+    let mut script = "SECTIONS {\n".to_string();
+    let is_own =
+        |section: &&Section| section.address >= BASE && ![".got", ".plt", ".tdata", ".tbss"].contains(&&*section.name);
+    for Section { name, address, .. } in linked.sections.iter().filter(is_own) {
+        script += &format!("  {name} {address:#x} : {{ *({name}) }}\n");
+    }
+    script += "  .tdata 0x430000 : { *(.tdata .tdata.*) }\n  .tbss : { *(.tbss .tbss.*) }\n";
+    script += "  .its_got 0x410000 : { *(.got .got.plt) }\n  .its_plt 0x420000 : { *(.plt .iplt) }\n";
+    script += "  /DISCARD/ : { *(.comment) *(.note*) }\n}\n";
+    fs::write(path("script"), &script).unwrap();
+    let mut linker = require("aarch64-linux-gnu-ld")?;
+    linker.args(["-static", "--no-relax", "--no-warn-rwx-segments", "-e", "0", "-o"]);
+    linker.arg(path("linked")).arg("-T").arg(path("script")).arg(path("object.o"));
+    linker.args(externals.iter().map(|(name, address)| format!("--defsym={name}={address:#x}")));
+    let output = linker.output().unwrap();
+    assert!(output.status.success(), "{}\n{script}", String::from_utf8_lossy(&output.stderr));
+    let bytes = fs::read(path("linked")).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let section =
+        |section: object::Section<'_, '_>| (section.name().unwrap().to_string(), section.data().unwrap().to_vec());
+    Some(file.sections().map(section).collect())
+}
+
+const BASE: u64 = 0x40_0000;
+
+/// Links an object with both linkers and compares all bytes but those that lead through a table. Returns the number of fields
+/// that were compared.
+fn compare(object: &[u8], what: &str) -> Option<usize> {
+    let externals = std::cell::RefCell::new(Vec::new());
+    let address_of = |name: &str| {
+        let mut known: std::cell::RefMut<'_, Vec<(String, u64)>> = externals.borrow_mut();
+        let address = 0x44_0000 + 0x1238 * (known.len() as u64 + 1);
+        known.push((name.to_string(), address));
+        address
+    };
+    let linked = link(object, BASE, address_of).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let native = native_sections(object, &linked, &externals.into_inner())?;
+    let mut compared = 0;
+    for section in &linked.sections {
+        let Some(expected) = native.get(&section.name).filter(|bytes| !bytes.is_empty()) else { continue };
+        // The bytes of a thread-local block are in its image.
+        if section.bytes.is_empty() {
+            continue;
+        }
+        // `ld` may shorten unwind tables.
+        if section.name == ".eh_frame" && expected.len() != section.bytes.len() {
+            continue;
+        }
+        let (mut found, mut expected) = (section.bytes.clone(), expected.clone());
+        for (offset, kind, is_to_got) in &section.edges {
+            if *is_to_got || leads_through_table(*kind) {
+                found[*offset..offset + 4].fill(0);
+                expected[*offset..offset + 4].fill(0);
+            } else {
+                compared += 1;
+            }
+        }
+        let difference = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+        if let Some(at) = difference.map(|at| at & !3) {
+            let edge = section.edges.iter().find(|(offset, ..)| *offset == at);
+            let word = |bytes: &[u8]| format!("{:02x?}", &bytes[at..(at + 4).min(bytes.len())]);
+            panic!("{what}: {}+{at:#x}: {} is not {}, {edge:?}", section.name, word(&found), word(&expected));
+        }
+        assert_eq!(found.len(), expected.len(), "{what}: {}", section.name);
+    }
+    Some(compared)
+}
+
+/// Code, data and constants that refer to each other in all ways that C has.
+const PROGRAM: &str = r#"
+    extern int callee(int); extern int elsewhere; extern void *far_table[];
+    static char bytes[10]; static short halves[5]; int words[100] = { 5 }; long longs[7]; static const char text[] = "text";
+    struct pair { long first, second; } pairs[3]; __int128 wide = 7; double number = 1.5; float small = 2.5f;
+    int (*pointer)(int) = callee; const void *const table[] = { &words[3], text + 1, far_table + 1, &number };
+    __attribute__((noinline)) static int own(int x) { return x * 3 + halves[2]; }
+    int choose(int x) { switch (x) { case 0: return 5; case 1: return 8; case 2: return 99; case 3: return 1;
+        case 4: return callee(7); case 5: return -4; case 6: return 77; } return own(x); }
+    struct pair move(void) { pairs[1] = pairs[0]; return pairs[2]; }
+    long all(int count, double scale) { bytes[count]++; bytes[3] += bytes[2]; halves[1] = halves[2]; longs[count] += longs[2]; words[1] = words[2];
+        elsewhere += callee(count); wide = wide * 3; number *= scale; small += 1.25f;
+        const char *names[] = { "one", "two", text }; return pointer(count) + choose(count) + (long)far_table[2] + names[count & 1][0] + (long)&elsewhere; }
+    int tail(int x) { return callee(x + 1); }
+"#;
+
+/// Thread-local variables, as code of a program has them.
+const THREAD_LOCALS: &str = r#"
+    __thread int own = 3; static __thread long other; static __thread char padding[5000]; static __thread short last;
+    int *address(void) { return &own; } long take(void) { return other++ + last + own + padding[4097]; } short *end(void) { return &last; }
+"#;
+
+#[test]
+fn linked_bytes_are_those_of_the_native_linker() {
+    let models: [&[&str]; 10] = [
+        &["-fno-pic"],
+        &["-fPIC"],
+        &["-fpic"],
+        &["-fPIE"],
+        &["-fno-pic", "-mcmodel=tiny"],
+        &["-fPIC", "-mcmodel=tiny"],
+        &["-fno-pic", "-mcmodel=large"],
+        &["-fno-pic", "-mbranch-protection=standard"],
+        &["-fno-pic", "-ffunction-sections", "-fdata-sections"],
+        &["-fno-pic", "-fno-asynchronous-unwind-tables", "-march=armv8.5-a"],
+    ];
+    let mut compared = 0;
+    for level in ["-O0", "-O2", "-Os"] {
+        for model in models {
+            let flags = [&[level], model].concat();
+            let is_for_clang = !model.contains(&"-mcmodel=large") || level != "-O0";
+            let objects = [
+                compiled(&flags, PROGRAM),
+                if is_for_clang { compiled_by_clang(&flags, PROGRAM) } else { compiled(&flags, PROGRAM) },
+                if model[0] == "-fno-pic" { compiled(&flags, THREAD_LOCALS) } else { compiled(&flags, PROGRAM) },
+            ];
+            for (number, object) in objects.into_iter().enumerate() {
+                let Some(object) = object else { return };
+                let Some(count) = compare(&object, &format!("{flags:?} {number}")) else { return };
+                compared += count;
+            }
+        }
+    }
+    assert!(compared > 5000, "{compared} fields");
+}
+
+#[test]
+fn every_size_of_a_thread_local_offset_is_that_of_the_native_linker() {
+    for size in ["-mtls-size=12", "-mtls-size=24", "-mtls-size=32", "-mtls-size=48"] {
+        let Some(object) = compiled(&["-O2", "-fno-pic", size], &THREAD_LOCALS.replace("5000", "500")) else { return };
+        let Some(compared) = compare(&object, size) else { return };
+        assert!(compared > 6, "{size}: {compared}");
+    }
+}
+
+// ---- limits ----
+
+/// What a value is made of.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    /// `S + A`.
+    Address,
+    /// `S + A - P`.
+    Distance,
+    /// `Page(S + A) - Page(P)`.
+    Pages,
+    /// A thread-local variable's offset or distance.
+    ThreadLocal,
+}
+
+/// A relocation, an instruction or field for it, its value, the first and the last one that fits, and their unit.
+type Limits = (&'static str, &'static str, Value, i128, i128, i128);
+
+const ADD: &str = ".inst 0x91000000";
+const LOAD: &str = ".inst 0xf9400000";
+const MOVZ: &str = ".inst 0xd2800000";
+
+const LIMITS: [Limits; 53] = {
+    use Value::*;
+    const fn bits(count: u32) -> i128 {
+        1 << count
+    }
+    [
+        ("ABS32", ".long 0", Address, -bits(31), bits(32) - 1, 1),
+        ("ABS16", ".short 0", Address, -bits(15), bits(16) - 1, 1),
+        ("PREL32", ".long 0", Distance, -bits(31), bits(32) - 1, 1),
+        ("PREL16", ".short 0", Distance, -bits(15), bits(16) - 1, 1),
+        ("MOVW_UABS_G0", MOVZ, Address, 0, bits(16) - 1, 1),
+        ("MOVW_UABS_G1", MOVZ, Address, 0, bits(32) - 1, 1),
+        ("MOVW_UABS_G2", MOVZ, Address, 0, bits(48) - 1, 1),
+        ("MOVW_SABS_G0", MOVZ, Address, -bits(16), bits(16) - 1, 1),
+        ("MOVW_SABS_G1", MOVZ, Address, -bits(32), bits(32) - 1, 1),
+        ("MOVW_SABS_G2", MOVZ, Address, -bits(48), bits(48) - 1, 1),
+        ("MOVW_PREL_G0", MOVZ, Distance, -bits(16), bits(16) - 1, 1),
+        ("MOVW_PREL_G1", MOVZ, Distance, -bits(32), bits(32) - 1, 1),
+        ("MOVW_PREL_G2", MOVZ, Distance, -bits(48), bits(48) - 1, 1),
+        ("LD_PREL_LO19", ".inst 0x58000000", Distance, -bits(20), bits(20) - 4, 4),
+        ("ADR_PREL_LO21", ".inst 0x10000000", Distance, -bits(20), bits(20) - 1, 1),
+        ("ADR_PREL_PG_HI21", ".inst 0x90000000", Pages, -bits(32), bits(32) - 4096, 4096),
+        ("TLSLD_MOVW_DTPREL_G2", MOVZ, ThreadLocal, -bits(48), bits(48) - 1, 1),
+        ("TLSLD_MOVW_DTPREL_G1", MOVZ, ThreadLocal, -bits(32), bits(32) - 1, 1),
+        ("TLSLD_MOVW_DTPREL_G0", MOVZ, ThreadLocal, -bits(16), bits(16) - 1, 1),
+        ("TLSLD_ADD_DTPREL_HI12", ADD, ThreadLocal, 0, bits(24) - 1, 1),
+        ("TLSLD_ADD_DTPREL_LO12", ADD, ThreadLocal, 0, bits(12) - 1, 1),
+        ("TLSLD_LDST8_DTPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 1, 1),
+        ("TLSLD_LDST16_DTPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 2, 2),
+        ("TLSLD_LDST32_DTPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 4, 4),
+        ("TLSLD_LDST64_DTPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 8, 8),
+        ("TLSLD_LDST128_DTPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 16, 16),
+        ("TLSLE_MOVW_TPREL_G2", MOVZ, ThreadLocal, -bits(48), bits(48) - 1, 1),
+        ("TLSLE_MOVW_TPREL_G1", MOVZ, ThreadLocal, -bits(32), bits(32) - 1, 1),
+        ("TLSLE_MOVW_TPREL_G0", MOVZ, ThreadLocal, -bits(16), bits(16) - 1, 1),
+        ("TLSLE_ADD_TPREL_HI12", ADD, ThreadLocal, 0, bits(24) - 1, 1),
+        ("TLSLE_ADD_TPREL_LO12", ADD, ThreadLocal, 0, bits(12) - 1, 1),
+        ("TLSLE_LDST8_TPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 1, 1),
+        ("TLSLE_LDST16_TPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 2, 2),
+        ("TLSLE_LDST32_TPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 4, 4),
+        ("TLSLE_LDST64_TPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 8, 8),
+        ("TLSLE_LDST128_TPREL_LO12", LOAD, ThreadLocal, 0, bits(12) - 16, 16),
+        // All values fit. An unsigned and a signed 64-bit number are the same bits.
+        ("ABS64", ".quad 0", Address, -bits(63), bits(63) - 1, 1),
+        ("PREL64", ".quad 0", Distance, -bits(48), bits(60), 1),
+        ("MOVW_UABS_G3", MOVZ, Address, 0, bits(64) - 1, 1),
+        ("MOVW_PREL_G3", MOVZ, Distance, -bits(48), bits(60), 1),
+        ("MOVW_UABS_G0_NC", MOVZ, Address, 0, bits(64) - 1, 1),
+        ("MOVW_UABS_G1_NC", MOVZ, Address, 0, bits(64) - 1, 1),
+        ("MOVW_UABS_G2_NC", MOVZ, Address, 0, bits(64) - 1, 1),
+        ("MOVW_PREL_G0_NC", MOVZ, Distance, -bits(48), bits(60), 1),
+        ("MOVW_PREL_G1_NC", MOVZ, Distance, -bits(48), bits(60), 1),
+        ("MOVW_PREL_G2_NC", MOVZ, Distance, -bits(48), bits(60), 1),
+        ("ADR_PREL_PG_HI21_NC", ".inst 0x90000000", Pages, -bits(48), bits(60), 4096),
+        ("ADD_ABS_LO12_NC", ADD, Address, -bits(63), bits(63) - 1, 1),
+        ("LDST8_ABS_LO12_NC", LOAD, Address, -bits(63), bits(63) - 1, 1),
+        ("LDST16_ABS_LO12_NC", LOAD, Address, -bits(63), bits(63) - 2, 2),
+        ("LDST32_ABS_LO12_NC", LOAD, Address, -bits(63), bits(63) - 4, 4),
+        ("LDST64_ABS_LO12_NC", LOAD, Address, -bits(63), bits(63) - 8, 8),
+        ("LDST128_ABS_LO12_NC", LOAD, Address, -bits(63), bits(63) - 16, 16),
+    ]
+};
+
+/// Links one relocation so that its value is `value`. Without the assembler the test is skipped: `None`.
+fn with_value(relocation: &str, field: &str, of: Value, value: i128) -> Option<Result<Linked, Error>> {
+    // Distances in both directions are addresses of the lower half.
+    const TEXT: u64 = 1 << 50;
+    // A thread-local block begins 16 bytes from the thread pointer, and 0 bytes from its own start.
+    let start = if relocation.contains("TPREL") && !relocation.contains("DTPREL") { 16 } else { 0 };
+    let symbol = match of {
+        Value::ThreadLocal => format!("own + {}", value - start),
+        _ => "external".to_string(),
+    };
+    let block = ".section .tbss,\"awT\",@nobits\n.balign 16\nown: .skip 16\n";
+    let source = format!(".text\n.reloc ., R_AARCH64_{relocation}, {symbol}\n{field}\n{block}");
+    // GNU `as` does not know the names of all relocations.
+    let target = ["--target=aarch64-linux-gnu", "-x", "assembler", "-c", "-o", OUTPUT, INPUT];
+    let object = build("clang-19", format!(".globl root\nroot:\n{source}").as_bytes(), &target)?;
+    let address = match of {
+        Value::Address | Value::ThreadLocal => value,
+        Value::Distance => i128::from(TEXT) + value,
+        Value::Pages => i128::from(TEXT) + value + 0xabc,
+    };
+    Some(link(&object, TEXT, |_| address as u64))
+}
+
+#[test]
+fn every_relocation_links_at_its_limits_and_is_refused_beyond() {
+    for (relocation, field, of, min, max, unit) in LIMITS {
+        let refusal = |value: i128| match with_value(relocation, field, of, value) {
+            None => None,
+            Some(Ok(_)) => Some(String::new()),
+            Some(Err(error)) => Some(error.to_string()),
+        };
+        for value in [min, max] {
+            let Some(refusal) = refusal(value) else { return };
+            assert_eq!(refusal, "", "{relocation} of {value:#x}");
+        }
+        let is_checked = !relocation.contains("64") || relocation.starts_with("TLS");
+        let is_checked = is_checked && !relocation.ends_with("_NC") && !relocation.ends_with("_G3");
+        for value in [min - unit, max + unit].into_iter().filter(|_| is_checked) {
+            let Some(refusal) = refusal(value) else { return };
+            let expected = format!("relocation R_AARCH64_{relocation} out of range (section `.text`, offset 0x0");
+            assert!(refusal.contains(&expected), "{relocation} of {value:#x}: {refusal}");
+        }
+        if unit > 1 && of != Value::Pages {
+            let Some(refusal) = refusal(max - 1) else { return };
+            let expected =
+                format!("relocation R_AARCH64_{relocation} to a misaligned place (section `.text`, offset 0x0");
+            assert!(refusal.contains(&expected), "{relocation}: {refusal}");
+            assert!(refusal.contains(&format!("is not a multiple of {unit}")), "{relocation}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn branches_in_an_object_link_at_their_limits_and_are_refused_beyond() {
+    let branches = [("tbz w0, 0,", "TSTBR14", 15), ("b.eq", "CONDBR19", 20), ("b", "JUMP26", 27), ("bl", "CALL26", 27)];
+    for (instruction, name, bits) in branches {
+        // The symbol is weak, so the assembler leaves the branch to the linker.
+        let linked = |distance: i64| {
+            let source = format!(".text\n.weak here\nhere: {instruction} here + {distance}\n");
+            Some(link(&assembled(&source)?, BASE << 20, |_| 0).map(drop).map_err(|error| error.to_string()))
+        };
+        let end = 1i64 << bits;
+        for distance in [-end, end - 4] {
+            let Some(outcome) = linked(distance) else { return };
+            assert_eq!(outcome, Ok(()), "{name} of {distance:#x}");
+        }
+        for distance in [-end - 4, end] {
+            let Some(outcome) = linked(distance) else { return };
+            let error = outcome.unwrap_err();
+            assert!(error.contains(&format!("relocation R_AARCH64_{name} out of range")), "{error}");
+        }
+        let Some(outcome) = linked(6) else { return };
+        assert!(outcome.as_ref().is_err_and(|error| error.contains("misaligned")), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn branches_to_other_objects_reach_any_address_by_a_stub() {
+    let source = ".text\nbl far\nb far\nbl near\n.section .note.GNU-stack\n";
+    let Some(object) = assembled(source) else { return };
+    let text = 0x10_0000_0000;
+    for (far, is_by_stub) in [(text + (128 << 20) - 4, false), (text + (128 << 20) + 4, true), (0x7f00_0000_0000, true)]
+    {
+        let linked = link(&object, text, |name| if name == "far" { far } else { text + 0x4000 }).unwrap();
+        let (stub, slot) = (linked.stubs["far"], linked.slots["far"]);
+        let target = if is_by_stub { stub } else { far };
+        let branch = |opcode: u32, from: u64| opcode | ((target.wrapping_sub(from) >> 2) as u32 & 0x3ff_ffff);
+        assert_eq!(linked.instruction(0), branch(0x9400_0000, text), "bl to {far:#x}");
+        if is_by_stub {
+            assert_eq!(linked.instruction(4), branch(0x1400_0000, text + 4), "b to {far:#x}");
+        }
+        assert_eq!(linked.instruction(8), 0x9400_0000 | (0x4000 - 8) >> 2, "bl to a symbol in reach");
+        // bti c; adrp x16, slot; ldr x17, [x16, slot]; br x17
+        let plt = &linked.section(".plt");
+        let at = (stub - plt.address) as usize;
+        let code: Vec<u32> =
+            plt.bytes[at..at + 16].chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        let pages = ((slot >> 12) - ((stub + 4) >> 12)) as u32;
+        let adrp = 0x9000_0010 | (pages & 3) << 29 | pages >> 2 << 5;
+        assert_eq!(code, [0xd503_245f, adrp, 0xf940_0211 | (slot as u32 & 0xfff) >> 3 << 10, 0xd61f_0220]);
+        let got = linked.section(".got");
+        assert_eq!(got.bytes[(slot - got.address) as usize..][..8], far.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_conditional_branch_out_of_reach_goes_by_a_stub_that_is_in_reach() {
+    let Some(object) = assembled(".text\ncbz x0, far\ntbnz x1, 40, far\n") else { return };
+    let linked = link(&object, 1 << 32, |_| 1 << 44).unwrap();
+    let distance = (linked.stubs["far"] - (1 << 32)) as u32;
+    assert_eq!(linked.instruction(0), 0xb400_0000 | distance >> 2 << 5);
+    assert_eq!(linked.instruction(4), 0xb740_0001 | (distance - 4) >> 2 << 5);
+}
+
+// ---- GOT ----
+
+/// Links `adrp; ldr` of the GOT slot of `external`, with `more` code after it.
+fn got_load(more: &str, external: u64) -> Option<Linked> {
+    let pair = "adrp x3, :got:external\nldr x3, [x3, :got_lo12:external]\n";
+    let object = assembled(&format!(".text\n{pair}{more}\n"))?;
+    Some(link(&object, 1 << 40, |_| external).unwrap())
+}
+
+#[test]
+fn a_got_load_becomes_the_address_exactly_when_its_page_is_in_reach() {
+    let text = 1u64 << 40;
+    // The page distance has 21 bits with a sign.
+    for (external, is_relaxed) in [
+        (text + 0x1238, true),
+        (text + (1 << 32) - 1, true),
+        (text + (1 << 32), false),
+        (text - (1 << 32), true),
+        (text - (1 << 32) - 1, false),
+        (0x7fff_0000_0000, false),
+    ] {
+        let Some(linked) = got_load("", external) else { return };
+        let slot = linked.slots["external"];
+        let leads_to = if is_relaxed { external } else { slot };
+        let pages = (leads_to >> 12).wrapping_sub(text >> 12) as u32 & 0x1f_ffff;
+        assert_eq!(linked.instruction(0), 0x9000_0003 | (pages & 3) << 29 | pages >> 2 << 5, "{external:#x}");
+        let low = leads_to as u32 & 0xfff;
+        let second = if is_relaxed { 0x9100_0063 | low << 10 } else { 0xf940_0063 | low >> 3 << 10 };
+        assert_eq!(linked.instruction(4), second, "{external:#x}");
+    }
+}
+
+#[test]
+fn got_loads_stay_where_another_load_could_use_the_page() {
+    let others = [
+        ("a load of the same page", "ldr x4, [x3, :got_lo12:external]"),
+        ("a page alone", "adrp x5, :got:external"),
+        ("a page and its load with code between", "adrp x5, :got:external\nnop\nldr x5, [x5, :got_lo12:external]"),
+        ("another symbol's load", "adrp x5, :got:external\nldr x5, [x5, :got_lo12:other]"),
+        (
+            "a load in another section",
+            ".section .text.cold,\"ax\"\n.globl cold\ncold: ldr x3, [x3, :got_lo12:external]",
+        ),
+        ("an entry at the load", ".globl entry\n.set entry, .text + 4"),
+    ];
+    for (what, other) in others {
+        let Some(linked) = got_load(other, (1 << 40) + 0x1000) else { return };
+        assert_eq!(linked.instruction(4) & 0xffc0_03ff, 0xf940_0063, "{what}: the load is still there");
+    }
+    let Some(linked) = got_load("adrp x5, :got:external\nldr x5, [x5, :got_lo12:external]", 1 << 40) else { return };
+    assert_eq!([linked.instruction(4), linked.instruction(12)], [0x9100_0063, 0x9100_00a5], "whole pairs");
+    let registers = "adrp x5, :got:external\nldr x6, [x5, :got_lo12:external]";
+    let Some(linked) = got_load(registers, 1 << 40) else { return };
+    assert_eq!(linked.instruction(4), 0x9100_0063, "the pair before it");
+    assert_eq!(linked.instruction(12) & 0xffc0_03ff, 0xf940_00a6, "x5 outlives the load");
+}
+
+#[test]
+fn got_forms_with_a_short_reach_are_refused_beyond_it() {
+    let refusal = |source: &str| {
+        let object = assembled(source)?;
+        Some(link(&object, BASE, |_| 8).map(drop).map_err(|error| error.to_string()))
+    };
+    // 4,096 slots of eight bytes are in reach of 15 bits.
+    let loads = |count: usize| {
+        let load = |number: usize| format!("ldr x0, [x1, :gotpage_lo15:symbol{number}]\n");
+        let loads: String = (0..count).map(load).collect();
+        format!(".text\nadrp x1, _GLOBAL_OFFSET_TABLE_\n{loads}")
+    };
+    let Some(outcome) = refusal(&loads(300)) else { return };
+    assert_eq!(outcome, Ok(()));
+    let Some(Err(error)) = refusal(&loads(4700)) else { panic!("too many slots") };
+    assert!(error.contains("relocation R_AARCH64_LD64_GOTPAGE_LO15 out of range"), "{error}");
+    for (instruction, name) in [
+        ("ldr x0, :got:symbol", "GOT_LD_PREL19"),
+        ("adr x0, :tlsgd:variable", "TLSGD_ADR_PREL21"),
+        ("adr x0, :tlsldm:variable", "TLSLD_ADR_PREL21"),
+        ("ldr x0, :gottprel:variable", "TLSIE_LD_GOTTPREL_PREL19"),
+        ("ldr x0, :tlsdesc:variable", "TLSDESC_LD_PREL19"),
+        ("adr x0, :tlsdesc:variable", "TLSDESC_ADR_PREL21"),
+    ] {
+        let block = ".section .tbss,\"awT\",@nobits\nvariable: .skip 8\n";
+        let source = |gap: u32| format!(".text\n{instruction}\n.skip {gap}\n{block}");
+        let Some(outcome) = refusal(&source(0xf_f000)) else { return };
+        assert_eq!(outcome, Ok(()), "{name}");
+        let Some(Err(error)) = refusal(&source(0x10_0000)) else { panic!("{name} out of reach") };
+        assert!(error.contains(&format!("relocation R_AARCH64_{name} out of range")), "{error}");
+    }
+}
+
+#[test]
+fn an_addend_to_an_entry_of_the_got_is_refused() {
+    let Some(object) = assembled(".text\nadrp x0, :got:symbol + 8\n") else { return };
+    let error = link(&object, BASE, |_| 8).err().unwrap().to_string();
+    assert!(error.contains("unsupported addend of R_AARCH64_ADR_GOT_PAGE"), "{error}");
+}
+
+// ---- sessions ----
+
+#[test]
+fn a_session_that_runs_code_refuses_objects_for_another_machine() {
+    let Some(object) = compiled(&["-O2"], "long test(void) { return 1; }") else { return };
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let refusals = [
+        jit.add_object(&tracker, "other.o", object.clone()).err(),
+        jit.link_object(&tracker, "other.o", object).map(drop).err(),
+    ];
+    for error in refusals {
+        let error = error.expect("a refusal").to_string();
+        assert!(error.contains("e_machine is AArch64 (183), but this session links"), "{error}");
+    }
+}
+
+/// A session whose code cannot be run.
+fn offline() -> Jit {
+    let memory = std::sync::Arc::new(OfflineMemory::new(ExecutorAddr::new(BASE)));
+    Jit::builder().memory_manager(memory).build().unwrap()
+}
+
+#[test]
+fn the_first_object_of_a_session_that_runs_nothing_decides_its_machine() {
+    let source = "long NAME(void) { return 1; }";
+    let own = gcc(&["-O2"], &source.replace("NAME", "own"));
+    let (Some(own), Some(other)) = (own, compiled(&["-O2"], &source.replace("NAME", "other"))) else { return };
+    for (first, second) in [(&own, &other), (&other, &own)] {
+        let jit = offline();
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.add_object(&tracker, "first.o", first.clone()).unwrap();
+        let error = jit.add_object(&tracker, "second.o", second.clone()).unwrap_err().to_string();
+        assert!(error.contains("wrong architecture") && error.contains("second.o"), "{error}");
+        jit.add_object(&jit.main_dylib().create_tracker().unwrap(), "again.o", first.clone()).unwrap_err();
+    }
+}
+
+#[test]
+fn what_cannot_be_linked_for_another_machine_is_refused_by_name() {
+    let refusal = |source: &str| Some(link(&assembled(source)?, BASE, |_| 8).err()?.to_string());
+    let indirect = ".text\n.globl f\n.type f, %gnu_indirect_function\nf: ret\n";
+    let Some(error) = refusal(indirect) else { return };
+    assert!(error.contains("indirect function (STT_GNU_IFUNC) of AArch64"), "{error}");
+    let error = refusal(".section .init,\"ax\"\nnop\n").unwrap();
+    assert!(error.contains("fragment of a function of AArch64"), "{error}");
+    let error = refusal(".data\n.reloc ., R_AARCH64_RELATIVE, f\n.quad 0\n").unwrap();
+    assert!(error.contains("relocation R_AARCH64_RELATIVE"), "{error}");
+}
+
+#[test]
+fn the_graph_says_which_machine_it_is_for() {
+    let Some(object) = compiled(&["-O2"], "long test(void) { return 1; }") else { return };
+    let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
+    let graph: &LinkGraph = planned.graph();
+    assert_eq!(graph.machine(), 183);
+    assert!(graph.symbols().any(|(_, symbol)| matches!(symbol.definition, Definition::Block(..))));
+}
+
+#[test]
+fn symbols_that_map_code_and_data_may_be_in_a_thread_local_section() {
+    let source = "__thread int own = 3; int take(void) { return own; }";
+    let Some(object) = compiled_by_clang(&["-O2", "-fno-pic"], source) else { return };
+    link(&object, BASE, |_| 8).unwrap();
+}
