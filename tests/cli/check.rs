@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use predicates::str::contains;
 
+use jittison_test_support::require;
+
 use crate::native::{FAILED, directory, error_text, jittison, tool};
 
-fn cases() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/linking/check");
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/linking").join(folder);
     let entries = fs::read_dir(folder).expect("the cases").map(|entry| entry.expect("an entry").path());
     let mut cases: Vec<_> = entries.filter(|path| path.extension().is_some_and(|extension| extension == "s")).collect();
     cases.sort();
@@ -24,15 +26,30 @@ fn header_value<'a>(source: &'a str, key: &str) -> Option<&'a str> {
 
 #[test]
 fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
-    let directory = directory();
-    let cases = cases();
+    let cases = cases("check");
     assert!(cases.len() > 60, "{} cases", cases.len());
+    check_cases(&cases, "gcc");
+}
+
+#[test]
+fn rules_hold_for_objects_of_another_machine() {
+    const GCC: &str = "aarch64-linux-gnu-gcc";
+    let cases = cases("check-aarch64");
+    assert_eq!(cases.len(), 6);
+    if require(GCC).is_some() {
+        check_cases(&cases, GCC);
+    }
+}
+
+/// Assembles each case with `compiler`, links it, and checks its rules or its refusal.
+fn check_cases(cases: &[PathBuf], compiler: &str) {
+    let directory = directory();
     let mut wrong = Vec::new();
-    for case in &cases {
+    for case in cases {
         let source = fs::read_to_string(case).expect("a source");
         let name = case.file_stem().unwrap().to_string_lossy().into_owned();
         let object = format!("{name}.o");
-        tool("gcc", &directory).arg("-c").arg(case).args(["-o", &object]).unwrap();
+        tool(compiler, &directory).arg("-c").arg(case).args(["-o", &object]).unwrap();
         let refusal = header_value(&source, "error");
         // A file that must be refused has no rules. Any rule works for it.
         let rules = directory.join("any.s");
@@ -82,4 +99,27 @@ fn missing_symbols_are_null_with_phony_externals() {
     let check = |more: &[&str]| jittison(&directory).args(["check", "--rules", "rules", "a.o"]).args(more).assert();
     check(&["--phony-externals"]).success();
     check(&[]).code(FAILED).stderr(contains("`nowhere`"));
+}
+
+#[test]
+fn an_object_for_another_machine_is_linked_and_not_run() {
+    if require("aarch64-linux-gnu-gcc").is_none() {
+        return;
+    }
+    let directory = directory();
+    fs::write(directory.join("a.c"), "int main(void) { return 0; }\n").unwrap();
+    tool("aarch64-linux-gnu-gcc", &directory).args(["-c", "a.c", "-o", "other.o"]).unwrap();
+    tool("gcc", &directory).args(["-c", "a.c", "-o", "own.o"]).unwrap();
+    jittison(&directory).args(["run", "--no-exec", "other.o"]).assert().success().stderr("");
+    let refused = jittison(&directory).args(["run", "other.o"]).assert().code(FAILED);
+    insta::assert_snapshot!(
+        error_text(&refused),
+        @"jittison: cannot link other.o: wrong architecture: e_machine is AArch64 (183), but this session links x86-64 (62)"
+    );
+    let mixed = jittison(&directory).args(["run", "--no-exec", "other.o", "own.o"]).assert().code(FAILED);
+    insta::assert_snapshot!(
+        error_text(&mixed),
+        @"jittison: cannot link own.o: wrong architecture: e_machine is x86-64 (62), but this session links AArch64 (183)"
+    );
+    jittison(&directory).args(["inspect", "other.o"]).assert().success().stdout(contains("ELF64 AArch64 relocatable"));
 }

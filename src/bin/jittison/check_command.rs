@@ -32,6 +32,10 @@ pub fn check_objects(args: &CheckArgs) -> Result<(), String> {
 }
 
 impl Image for LinkedSet {
+    fn machine(&self) -> u16 {
+        self.machine
+    }
+
     fn symbol(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).copied()
     }

@@ -106,7 +106,12 @@ impl View<'_> {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}: {} bytes, ELF64 x86-64 relocatable\n", self.name, self.size_bytes);
+        let machine = match self.graph.machine() {
+            62 => "x86-64",
+            183 => "AArch64",
+            _ => "unknown",
+        };
+        let mut text = format!("{}: {} bytes, ELF64 {machine} relocatable\n", self.name, self.size_bytes);
         let mut part = |title: &str, body: &str| {
             text.push('\n');
             text.push_str(title);

@@ -73,6 +73,8 @@ pub struct Recorder(Mutex<LinkedSet>);
 /// The objects that were linked so far.
 #[derive(Default)]
 pub struct LinkedSet {
+    /// `e_machine` of the objects: those of one session are for one machine.
+    pub machine: u16,
     pub objects: Vec<LinkedObject>,
     /// The address of every named symbol, local ones included. If several symbols have one name, the first counts.
     pub symbols: HashMap<String, u64>,
@@ -108,6 +110,7 @@ impl Recorder {
 
     fn record(&self, file: &str, link: &mut FixedLink<'_>) {
         let graph = link.graph();
+        let machine = graph.machine();
         let mut object = LinkedObject {
             file: file.to_string(),
             sections: Vec::new(),
@@ -133,6 +136,7 @@ impl Recorder {
         let got = object.sections.iter().find(|section| section.name == ".got");
         let got = got.map(|section| ("_GLOBAL_OFFSET_TABLE_".to_string(), section.address));
         let mut linked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        linked.machine = machine;
         linked.objects.push(object);
         for (name, address) in got.into_iter().chain(symbols) {
             linked.symbols.entry(name).or_insert(address);

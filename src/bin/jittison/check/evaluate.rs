@@ -91,10 +91,11 @@ impl<'a> Evaluator<'a> {
     fn decode(&self, place: &SymbolOffset) -> Result<(Decoded, u64), Problem> {
         let address = self.symbol(&place.symbol)?.wrapping_add(place.offset);
         let bytes = self.image.bytes_at(address);
-        match bytes.and_then(Decoded::from_bytes) {
+        let machine = self.image.machine();
+        match bytes.and_then(|bytes| Decoded::from_bytes(machine, bytes)) {
             Some(decoded) => Ok((decoded, address)),
             None => {
-                let found = if bytes.is_some() { "no complete x86-64 instruction" } else { "no linked code" };
+                let found = if bytes.is_some() { "no complete instruction" } else { "no linked code" };
                 Err(place.problem(format!("there is {found} at {address:#x}")))
             }
         }

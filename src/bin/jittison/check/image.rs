@@ -3,6 +3,9 @@
 /// The result of a link, as the rules ask about it. The name of a file is the last component of its path. An error is a
 /// sentence that names what is missing.
 pub trait Image {
+    /// `e_machine` of the objects.
+    fn machine(&self) -> u16;
+
     /// The address of a symbol, which may be local or absolute.
     fn symbol(&self, name: &str) -> Option<u64>;
 

@@ -11,15 +11,15 @@
 //! | `expression.rs` | parses the text of a rule into a tree, and finds syntax errors |
 //! | `image.rs` | [`Image`]: what the rules ask about a link |
 //! | `evaluate.rs` | computes the numbers of a tree from an image |
-//! | `arch/` | what `decode_operand` counts: LLVM's operands of an x86-64 instruction |
+//! | `arch/` | what `decode_operand` counts: LLVM's operands of an instruction |
 //!
 //! A rule is an equation of two 64-bit numbers. Each is a chain of `+ - & | << >>`, evaluated from left to right; no
 //! operator has precedence. Sums wrap around.
 //!
 //! # Differences from LLVM
 //! Some rules have no defined value in LLVM: a shift by 64 or more, bits beyond 63, a number of more than 64 bits. They are
-//! errors here. The kinds of stubs that LLVM's language knows for other machines are not supported, because x86-64 has only
-//! one kind.
+//! errors here. The kinds of stubs that LLVM's language knows for other machines are not supported, because each machine has
+//! only one kind here.
 
 mod arch;
 mod evaluate;

@@ -46,6 +46,10 @@ impl FakeImage {
 }
 
 impl Image for FakeImage {
+    fn machine(&self) -> u16 {
+        62
+    }
+
     fn symbol(&self, name: &str) -> Option<u64> {
         self.symbols.iter().find(|(known, _)| *known == name).map(|(_, address)| *address)
     }
@@ -243,7 +247,7 @@ fn an_operand_that_is_not_a_number_is_an_error() {
     assert_error("decode_operand(load, 0) = 1", 16, "register, register, 0x1, register, 0x1234, register");
     assert_error("decode_operand(call, 1) = 1", 16, "this `call` has 1 operands, so there is no operand 1");
     assert_error("decode_operand(load, 0xffffffffffffffff) = 1", 16, "no operand 18446744073709551615");
-    assert_error("decode_operand(bss + 15, 0) = 1", 16, "no complete x86-64 instruction at");
+    assert_error("decode_operand(bss + 15, 0) = 1", 16, "no complete instruction at");
     assert_error("decode_operand(back, 3) = 1", 16, "are not known");
     assert_error("next_pc(back) = 1", 9, "a separate instruction");
 }

@@ -22,12 +22,7 @@ use iced_x86::{
     Mnemonic, OpAccess, OpCodeOperandKind, OpKind, Register,
 };
 
-/// One operand of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand {
-    Number(u64),
-    Register,
-}
+use super::Operand;
 
 /// A decoded instruction.
 #[derive(Debug)]
