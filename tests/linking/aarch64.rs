@@ -120,8 +120,10 @@ fn native_sections(object: &[u8], linked: &Linked, externals: &[(String, u64)]) 
     let path = |name: &str| directory.path(name);
     fs::write(path("object.o"), object).unwrap();
     let mut script = "SECTIONS {\n".to_string();
-    let is_own =
-        |section: &&Section| section.address >= BASE && ![".got", ".plt", ".tdata", ".tbss"].contains(&&*section.name);
+    let is_own = |section: &&Section| {
+        section.address >= BASE
+            && ![".got", ".plt", ".tdata", ".tbss"].iter().any(|name| section.name.starts_with(name))
+    };
     for Section { name, address, .. } in linked.sections.iter().filter(is_own) {
         script += &format!("  {name} {address:#x} : {{ *({name}) }}\n");
     }
