@@ -171,7 +171,8 @@ pub(super) fn stored(name: &str, old: u64, value: i128) -> Option<u64> {
             }
             let scale = access_scale(name);
             is_multiple(1 << scale)?;
-            return Some(put(scale, 12 - scale, 10));
+            // The whole field: its upper bits are zero.
+            return Some(old & !(0xfff << 10) | ((value >> scale) as u64 & 0xfff >> scale) << 10);
         }
         "LO19" | "PREL19" | "CONDBR19" => {
             within(20)?;
