@@ -73,7 +73,7 @@ pub struct Prepared {
 
 /// The result of a link.
 pub enum Linked {
-    Ready(Prepared),
+    Ready(Box<Prepared>),
     Rejected(Defect),
 }
 
@@ -172,7 +172,7 @@ impl<'a> Patched<'a> {
             problem.is_right(iteration, &output)
         });
         if is_right {
-            return Ok(Linked::Ready(Prepared { patch, function }));
+            return Ok(Linked::Ready(Box::new(Prepared { patch, function })));
         }
         drop((function, patch));
         self.ledger.dropped();

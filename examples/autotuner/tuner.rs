@@ -117,7 +117,7 @@ impl<'a> Tuner<'a> {
         let variant = &self.suite.variants(kernel)[challenger];
         let describe = |error: jittison::Error| format!("{} `{}`: {error}", kernel.name(), variant.name);
         let prepared = match self.patched.link(variant)? {
-            Linked::Ready(prepared) => prepared,
+            Linked::Ready(prepared) => *prepared,
             Linked::Rejected(defect) => return Err(unexpected(variant, &format!("was rejected: {}", defect.name()))),
         };
         self.patched.commit(prepared).map_err(describe)?;

@@ -177,7 +177,7 @@ impl CallingKey {
     }
 
     fn call_cache(&self) {
-        self.cache.upgrade().into_iter().for_each(|cache| drop(cache.statistics()));
+        self.cache.upgrade().into_iter().for_each(|cache| _ = cache.statistics());
     }
 }
 
@@ -258,7 +258,7 @@ fn a_comparison_that_panics_changes_nothing() {
         drop(cache.get_or_compile(&CallingKey::new(1, &cache), |_, _| Ok(1)).unwrap());
         let mut panicking = CallingKey::new(1, &cache);
         panicking.is_panicking = true;
-        let call = std::panic::AssertUnwindSafe(|| drop(cache.evict(&panicking)));
+        let call = std::panic::AssertUnwindSafe(|| cache.evict(&panicking));
         assert!(std::panic::catch_unwind(call).is_err());
         assert_eq!(cache.get(&CallingKey::new(1, &cache)).map(|entry| *entry), Some(1));
     });

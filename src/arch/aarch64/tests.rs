@@ -50,7 +50,7 @@ fn relocations_of_gnu_as_have_its_encodings() {
     use Aarch64Relocation::*;
     // Encoded by GNU `as` from the instruction with the number in place of the symbol.
     let cases = [
-        (AdrPrelPgHi21, 0x9000_0003, 0x12345_000, 0xb009_1a23), // adrp x3, 0x12345000
+        (AdrPrelPgHi21, 0x9000_0003, 0x1234_5000, 0xb009_1a23), // adrp x3, 0x12345000
         (AdrPrelLo21, 0x1000_0000, -1, 0x70ff_ffe0),            // adr x0, . - 1
         (AddAbsLo12Nc, 0x9100_0021, 0x7_6abc, 0x912a_f021),     // add x1, x1, 0xabc
         (Ldst8AbsLo12Nc, 0x3940_0020, 0xabc, 0x396a_f020),      // ldrb w0, [x1, 0xabc]
