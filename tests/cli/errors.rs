@@ -69,12 +69,19 @@ fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
 fn an_object_for_another_machine_is_refused_by_name() {
     let directory = directory();
     let object = good_object(&directory);
-    for (machine, name) in [(183, "AArch64 (183)"), (3, "i386 (3)"), (243, "RISC-V (243)"), (0x1234, "4660")] {
+    let for_machine = |machine| {
         let mut bytes = object.clone();
         bytes[18..20].copy_from_slice(&u16::to_le_bytes(machine));
-        let message = refused(&directory, &bytes, name);
+        bytes
+    };
+    for (machine, name) in [(3, "i386 (3)"), (243, "RISC-V (243)"), (0x1234, "4660")] {
+        let message = refused(&directory, &for_machine(machine), name);
         assert!(message.contains(&format!("wrong architecture: e_machine is {name}")), "{message}");
     }
+    // `inspect` reads objects for AArch64, so this one is refused only where it would run.
+    fs::write(directory.join("bad.o"), for_machine(183)).expect("a file for the object");
+    let refusal = "cannot link bad.o: wrong architecture: e_machine is AArch64 (183), but this session links x86-64 (62)";
+    has_failed(jittison(&directory).args(["run", "bad.o"]).assert()).stderr(contains(refusal));
     for (place, value) in [(4, 1), (5, 2)] {
         let mut bytes = object.clone();
         bytes[place] = value;
