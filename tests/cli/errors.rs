@@ -80,7 +80,8 @@ fn an_object_for_another_machine_is_refused_by_name() {
     }
     // `inspect` reads objects for AArch64, so this one is refused only where it would run.
     fs::write(directory.join("bad.o"), for_machine(183)).expect("a file for the object");
-    let refusal = "cannot link bad.o: wrong architecture: e_machine is AArch64 (183), but this session links x86-64 (62)";
+    let refusal =
+        "cannot link bad.o: wrong architecture: e_machine is AArch64 (183), but this session links x86-64 (62)";
     has_failed(jittison(&directory).args(["run", "bad.o"]).assert()).stderr(contains(refusal));
     for (place, value) in [(4, 1), (5, 2)] {
         let mut bytes = object.clone();
