@@ -79,6 +79,6 @@ impl LiveObject {
 
     /// The size of its functions in bytes.
     pub(crate) fn code_bytes(&self) -> u64 {
-        self.functions.values().map(|print| print.size).sum()
+        self.functions.values().fold(0, |bytes: u64, print| bytes.saturating_add(print.size))
     }
 }

@@ -210,7 +210,8 @@ fn refer_to_base(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection,
         let symbol = &file.symbols[relocation.symbol];
         if symbol.is_local() && symbol.place == Place::Section(section.index) {
             let reference = edits.refer_to(base, kind_of_base(section));
-            edits.retarget(relocation.at, reference, relocation.addend + symbol.value as i64 + delta);
+            let place = relocation.addend.wrapping_add_unsigned(symbol.value).wrapping_add(delta);
+            edits.retarget(relocation.at, reference, place);
         }
     }
 }
@@ -332,3 +333,32 @@ fn registers_handlers(file: &ObjectFile<'_>) -> bool {
 
 const HANDLERS: [&str; 6] =
     ["__dso_handle", "__cxa_atexit", "atexit", "at_quick_exit", "__cxa_thread_atexit", "pthread_atfork"];
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const BEFORE: &[u8] = include_bytes!("../../../docs/examples/scale_1.o");
+    const AFTER: &[u8] = include_bytes!("../../../docs/examples/scale_2.o");
+
+    #[test]
+    fn numbers_at_their_limits_anywhere_in_an_object_are_planned_or_refused() {
+        let globals = Globals::new();
+        let (yes, no): (&dyn Fn(&str) -> bool, &dyn Fn(&str) -> bool) = (&|_| true, &|_| false);
+        let world = World { globals: &globals, has_stub: yes, is_defined: no, is_required: yes };
+        let before = plan_first("scale.o", BEFORE, &world).unwrap();
+        let world = World { globals: &before.globals, ..world };
+        let mut planned = 0;
+        for place in (0..AFTER.len() - 8).step_by(4) {
+            for limit in [u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 63) + 1] {
+                let mut bytes = AFTER.to_vec();
+                bytes[place..place + 8].copy_from_slice(&limit.to_le_bytes());
+                let plan = plan_reload("scale.o", &bytes, 1, &before.live, &world);
+                planned += usize::from(matches!(&plan, Ok(Ok(plan)) if plan.live.code_bytes() > 0));
+                let Ok(first) = plan_first("scale.o", &bytes, &world) else { continue };
+                drop(plan_reload("scale.o", AFTER, 1, &first.live, &world));
+            }
+        }
+        assert!(planned > 100, "only {planned} objects were planned, too few to test anything");
+    }
+}

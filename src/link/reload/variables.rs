@@ -178,10 +178,10 @@ pub(super) fn fate(
     // The section that has the first variable has all of them, at the same distances.
     if let [Some((at, first)), ..] = matches {
         let old = &live.sections[*at];
-        let delta = old.variables[*first].offset as i64 - section.variables[0].offset as i64;
+        let delta = old.variables[*first].offset.wrapping_sub(section.variables[0].offset) as i64;
         let is_same_place = |(variable, found): (&LiveVariable, &Match)| {
             found.is_some_and(|(other, position)| {
-                other == *at && old.variables[position].offset as i64 - variable.offset as i64 == delta
+                other == *at && old.variables[position].offset.wrapping_sub(variable.offset) as i64 == delta
             })
         };
         let is_whole = old.variables.len() == section.variables.len() && old.size == size && delta == 0;
