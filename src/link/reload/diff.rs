@@ -4,9 +4,7 @@
 //! refer to the same things: to the same name, to the same text, or to the same bytes of an unnamed constant.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash as _, Hasher as _};
-
-use rustc_hash::FxHasher;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::link::elf::st;
 use crate::link::reload::live_object::{Constant, LiveObject, Print};
@@ -60,7 +58,7 @@ pub(super) fn prints(file: &ObjectFile<'_>) -> BTreeMap<String, Print> {
         let hash = hash_of(file, section, symbol.value, symbol.size);
         let print = prints.entry(symbol.name.to_string()).or_insert(Print { hash: 0, size: 0 });
         print.hash = print.hash.rotate_left(1) ^ hash;
-        print.size += symbol.size;
+        print.size = print.size.saturating_add(symbol.size);
     }
     prints
 }
@@ -78,7 +76,7 @@ pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
 
 /// A hash of all constants of an object.
 pub(super) fn constants_hash(file: &ObjectFile<'_>) -> u64 {
-    let mut hasher = FxHasher::default();
+    let mut hasher = DefaultHasher::new();
     for (index, section) in file.sections.iter().enumerate() {
         if section.class == Class::Constants && section.size > 0 {
             section.name.hash(&mut hasher);
@@ -89,7 +87,7 @@ pub(super) fn constants_hash(file: &ObjectFile<'_>) -> u64 {
 }
 
 fn hash_of(file: &ObjectFile<'_>, section: usize, start: u64, size: u64) -> u64 {
-    let mut hasher = FxHasher::default();
+    let mut hasher = DefaultHasher::new();
     let section = &file.sections[section];
     let end = start.saturating_add(size);
     let (from, to) = (clamp(start, section.content), clamp(end, section.content));
@@ -105,7 +103,7 @@ fn hash_of(file: &ObjectFile<'_>, section: usize, start: u64, size: u64) -> u64 
     hasher.finish()
 }
 
-fn hash_target(file: &ObjectFile<'_>, relocation: &Relocation, hasher: &mut FxHasher) {
+fn hash_target(file: &ObjectFile<'_>, relocation: &Relocation, hasher: &mut DefaultHasher) {
     let symbol = &file.symbols[relocation.symbol];
     let place = file.target(relocation).and_then(|(section, offset)| Some((section, u64::try_from(offset).ok()?)));
     let Some((index, offset)) = place.filter(|_| symbol.is_local()) else {
