@@ -199,10 +199,11 @@ impl<'a> ObjectFile<'a> {
         if file.symbol_table == 0 || file.name_table == 0 || file.name_table >= file.sections.len() {
             return Err(object.malformed("it has no symbol table with names"));
         }
+        // A new symbol names its section in 16 bits.
+        if file.sections.len() > usize::from(shn::RESERVED) {
+            return Err(object.unsupported("more than 65,280 sections in an object that is reloaded", "", 0, ""));
+        }
         for (index, symbol) in object.symbols.all.iter().enumerate() {
-            if symbol.st_shndx(LE).0 == shn::EXTENDED {
-                return Err(object.unsupported("more than 65,279 sections in an object that is reloaded", "", 0, ""));
-            }
             let section = object.symbols.section(symbol, index).map_err(|error| object.malformed(error))?;
             let place = match (section, symbol.st_shndx(LE).0) {
                 (Some(section), _) if section >= file.sections.len() => {
