@@ -124,9 +124,13 @@ impl Arch {
 
     /// The name of a relocation type that is not supported, for errors.
     pub(crate) fn unsupported_name(self, r_type: u32) -> String {
-        match self {
-            Arch::X86_64 => x86_64::relocations::unsupported_name(r_type),
-            Arch::Aarch64 => aarch64::relocations::unsupported_name(r_type),
+        let names = match self {
+            Arch::X86_64 => x86_64::relocations::OF_LINKED_FILES,
+            Arch::Aarch64 => aarch64::relocations::OF_LINKED_FILES,
+        };
+        match names.iter().find(|(number, _)| *number == r_type) {
+            Some((_, name)) => format!("relocation {name}"),
+            None => format!("relocation type {r_type}"),
         }
     }
 

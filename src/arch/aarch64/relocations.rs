@@ -62,24 +62,18 @@ pub(crate) fn is_marker(r_type: u32) -> bool {
     R_AARCH64_NONE.contains(&r_type) || (R_AARCH64_TLSDESC_LDR..=R_AARCH64_TLSDESC_CALL).contains(&r_type)
 }
 
-/// The name of a relocation that is not supported, for errors. The named ones occur only in a linker's output.
-pub(crate) fn unsupported_name(r_type: u32) -> String {
-    const NAMES: [(u32, &str); 9] = [
-        (1024, "R_AARCH64_COPY"),
-        (1025, "R_AARCH64_GLOB_DAT"),
-        (1026, "R_AARCH64_JUMP_SLOT"),
-        (1027, "R_AARCH64_RELATIVE"),
-        (1028, "R_AARCH64_TLS_DTPMOD"),
-        (1029, "R_AARCH64_TLS_DTPREL"),
-        (1030, "R_AARCH64_TLS_TPREL"),
-        (1031, "R_AARCH64_TLSDESC"),
-        (1032, "R_AARCH64_IRELATIVE"),
-    ];
-    match NAMES.iter().find(|(number, _)| *number == r_type) {
-        Some((_, name)) => format!("relocation {name}"),
-        None => format!("relocation type {r_type}"),
-    }
-}
+/// Relocations that occur only in a linker's output. They are not supported; errors name them.
+pub(crate) const OF_LINKED_FILES: &[(u32, &str)] = &[
+    (1024, "R_AARCH64_COPY"),
+    (1025, "R_AARCH64_GLOB_DAT"),
+    (1026, "R_AARCH64_JUMP_SLOT"),
+    (1027, "R_AARCH64_RELATIVE"),
+    (1028, "R_AARCH64_TLS_DTPMOD"),
+    (1029, "R_AARCH64_TLS_DTPREL"),
+    (1030, "R_AARCH64_TLS_TPREL"),
+    (1031, "R_AARCH64_TLSDESC"),
+    (1032, "R_AARCH64_IRELATIVE"),
+];
 
 /// The relocation for a field of eight bytes that holds an address.
 pub(crate) const ABSOLUTE: u32 = 257;

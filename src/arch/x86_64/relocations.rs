@@ -100,22 +100,16 @@ pub(crate) fn is_marker(r_type: u32) -> bool {
     matches!(r_type, R_X86_64_NONE | R_X86_64_TLSDESC_CALL)
 }
 
-/// The name of a relocation that is not supported, for errors. The named ones occur only in a linker's output.
-pub(crate) fn unsupported_name(r_type: u32) -> String {
-    const NAMES: [(u32, &str); 7] = [
-        (5, "R_X86_64_COPY"),
-        (6, "R_X86_64_GLOB_DAT"),
-        (7, "R_X86_64_JUMP_SLOT"),
-        (8, "R_X86_64_RELATIVE"),
-        (16, "R_X86_64_DTPMOD64"),
-        (36, "R_X86_64_TLSDESC"),
-        (37, "R_X86_64_IRELATIVE"),
-    ];
-    match NAMES.iter().find(|(number, _)| *number == r_type) {
-        Some((_, name)) => format!("relocation {name}"),
-        None => format!("relocation type {r_type}"),
-    }
-}
+/// Relocations that occur only in a linker's output. They are not supported; errors name them.
+pub(crate) const OF_LINKED_FILES: &[(u32, &str)] = &[
+    (5, "R_X86_64_COPY"),
+    (6, "R_X86_64_GLOB_DAT"),
+    (7, "R_X86_64_JUMP_SLOT"),
+    (8, "R_X86_64_RELATIVE"),
+    (16, "R_X86_64_DTPMOD64"),
+    (36, "R_X86_64_TLSDESC"),
+    (37, "R_X86_64_IRELATIVE"),
+];
 
 /// The relocation for a field of eight bytes that holds an address.
 pub(crate) const ABSOLUTE: u32 = 1;
