@@ -213,10 +213,6 @@ impl Reloader {
                 error
             };
             let (version, redirects) = self.link_version(name, number, &plan).map_err(undo)?;
-            let undo = |error| {
-                drop(new_stubs.as_ref().map(ResourceTracker::remove));
-                error
-            };
             let committed = Instant::now();
             reload.link_time = committed - linked;
             reload.version = number;

@@ -4,7 +4,7 @@ use crate::base::Name;
 use crate::error::Result;
 use crate::jit::inner::JitInner;
 use crate::jit::patching::keep_for;
-use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker, Visibility};
+use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::Arc;
 
 /// A linked version. Without [`commit`](Self::commit), dropping it removes all of it.
@@ -29,8 +29,7 @@ impl Version {
         let session = jit.session.clone();
         let version =
             Version { session, dylib, tracker, pin: None, variables: None, stays: false, is_committed: false };
-        let order: Vec<_> = [(home.clone(), Visibility::All)].into_iter().chain(home.link_order()).collect();
-        version.dylib.set_link_order(&order)?;
+        version.dylib.set_link_order(&home.full_search_order())?;
         Ok(version)
     }
 
