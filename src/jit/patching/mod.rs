@@ -43,4 +43,4 @@ pub use patch::{Patch, PreparedPatch};
 pub use patchable::{Patchable, PatchableBuilder};
 pub(in crate::jit) use patchable_inner::UnheldPatchable;
 pub(in crate::jit) use variables::publish as publish_variables;
-pub(in crate::jit) use versions::keep_for;
+pub(in crate::jit) use versions::{keep_for, pin_for_late_bindings};

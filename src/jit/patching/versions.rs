@@ -376,7 +376,7 @@ impl Versions {
     /// Removes a version that no slot leads to. `None` if its code was transferred to another tracker: then it is removed
     /// with its dylib.
     fn retire(self: &Arc<Self>, jit: &JitInner, version: LiveVersion) -> Option<Removal> {
-        pin_for_late_bindings(&jit.session, &version.code);
+        pin_for_late_bindings(&jit.session, version.code.pin.as_ref());
         let LiveVersion { code: VersionCode { number, dylib, is_plain, tracker, functions, pin, .. }, variables } =
             version;
         dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
@@ -535,10 +535,10 @@ const SWEEP_MIN: usize = 8;
 
 /// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
 /// through a lazy re-export that was made before the first version of the session existed and bound after it.
-fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
+pub(in crate::jit) fn pin_for_late_bindings(session: &ExecutionSession, version: Option<&Arc<Pin>>) {
     for tracker in session.late_bindings() {
         // No pin: the tracker is gone, so the call has returned.
-        if let (Some(caller), Some(version)) = (tracker.pin(), &code.pin) {
+        if let (Some(caller), Some(version)) = (tracker.pin(), version) {
             keep_for(&caller, version);
         }
     }

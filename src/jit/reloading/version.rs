@@ -3,7 +3,7 @@
 use crate::base::Name;
 use crate::error::Result;
 use crate::jit::inner::JitInner;
-use crate::jit::patching::keep_for;
+use crate::jit::patching::{keep_for, pin_for_late_bindings};
 use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::Arc;
 
@@ -50,10 +50,9 @@ impl Version {
     /// Removes a version. Nothing leads to it but calls that are in it, and `callers`, whose stubs lead to it for good.
     pub(super) fn retire(mut self, callers: Option<&Pin>) -> Option<Removal> {
         self.is_committed = true;
-        if let Some(pin) = &self.pin {
-            // Callers that are not counted: `src/session/pins/calls.rs`.
-            let late: Vec<Pin> = self.session.late_bindings().iter().filter_map(|tracker| tracker.pin()).collect();
-            late.iter().chain(callers).for_each(|caller| keep_for(caller, pin));
+        pin_for_late_bindings(&self.session, self.pin.as_ref());
+        if let (Some(callers), Some(pin)) = (callers, &self.pin) {
+            keep_for(callers, pin);
         }
         drop(self.pin.take());
         let mut report = |error| self.session.report_error(error);

@@ -51,7 +51,7 @@ impl ClearHook for Versions {
         let mut dylibs: Vec<_> = jit.iter().filter_map(|jit| self.take_spare(jit)).collect();
         for LiveVersion { code, variables } in state.live.into_values() {
             if let Some(jit) = &jit {
-                pin_for_late_bindings(&jit.session, &code);
+                pin_for_late_bindings(&jit.session, code.pin.as_ref());
             }
             dylibs.push(code.dylib);
             trackers.push(code.tracker);
