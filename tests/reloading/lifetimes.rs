@@ -1,5 +1,8 @@
 //! What stays in memory, and for how long.
 
+use jittison::base::Name;
+use jittison::session::{Alias, SymbolFlags};
+
 use crate::*;
 
 fn numbered(number: u32) -> Option<Vec<u8>> {
@@ -40,10 +43,10 @@ fn a_call_keeps_the_version_that_it_is_in() {
         let caller = threads.spawn(move || run.call(wait));
         STEP.wait();
         let reload = program.reload("a.o", &two);
-        assert_eq!((reload.retired[0].is_complete(), reload.retired_in_memory), (false, 1));
-        assert_eq!(program.call("run"), 3);
+        // Compared after the caller is out: a failed assertion would leave it waiting.
+        let (kept, now) = ((reload.retired[0].is_complete(), reload.retired_in_memory), program.call("run"));
         STEP.wait();
-        assert_eq!(caller.join().unwrap(), 2);
+        assert_eq!((caller.join().unwrap(), kept, now), (2, (false, 1), 3));
     });
     assert_eq!(program.reload("a.o", &one).retired_in_memory, 0);
 }
@@ -70,6 +73,65 @@ fn the_last_versions_go_with_the_program() {
     drop(run);
     assert!(removal.is_complete());
     assert_eq!(jit.layer().key_count(), 0);
+    // The stubs of new functions are among them.
+    assert_eq!(jit.main_dylib().symbol_count(), 0);
+}
+
+#[test]
+fn a_version_that_may_have_registered_a_handler_stays_until_the_reloader_is_dropped() {
+    let registers = |number: u32| {
+        c(&format!(
+            "int atexit(void (*)(void)); static void f(void) {{}} long run(void) {{ if ({number}) return {number}; return atexit(f); }} \
+                    long ask(void) {{ return atexit(f); }}"
+        ))
+    };
+    let (Some(one), Some(two), Some(three)) = (numbered(1), registers(2), registers(3)) else { return };
+    let program = Program::new(&[("a.o", &one)]);
+    assert!(program.reload("a.o", &two).stays);
+    let reload = program.reload("a.o", &three);
+    assert_eq!((reload.retired.len(), reload.retired_in_memory), (0, 0));
+    assert_eq!(program.call("run"), 3);
+}
+
+#[test]
+fn a_call_that_began_before_the_reloader_keeps_the_version_that_it_enters() {
+    support::own_process!();
+    let outer =
+        c("extern long later(void (*)(void)); long outer(void (*wait)(void)) { wait(); return later(wait) * 10; }");
+    let waits = c("long run(void (*wait)(void)) { wait(); return 2; }");
+    let (Some(one), Some(outer), Some(waits), Some(three)) = (numbered(1), outer, waits, numbered(3)) else { return };
+    static STEP: std::sync::Barrier = std::sync::Barrier::new(2);
+    extern "C" fn wait() {
+        STEP.wait();
+        STEP.wait();
+    }
+    let jit = support::new_jit();
+    let lazy = jit.main_dylib().create_tracker().unwrap();
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
+    let alias = Alias { name: Name::new("later"), aliasee: Name::new("run"), flags };
+    jit.lazy_reexport(&lazy, jit.main_dylib(), &[alias]).unwrap();
+    let callers = support::add(&jit, jit.main_dylib(), "outer.o", &outer);
+    let outer = support::function::<extern "C" fn(extern "C" fn()) -> i64>(&jit, "outer");
+    std::thread::scope(|threads| {
+        let caller = threads.spawn(move || outer.call(wait));
+        STEP.wait();
+        // The call began before anything was reloaded, and enters a version now.
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        let reloader = Reloader::new(&jit, &tracker).unwrap();
+        reloader.add_object("a.o", &one[..]).unwrap();
+        reloader.link().unwrap();
+        let program = Program { jit: jit.clone(), tracker, reloader };
+        drop(program.reload("a.o", &waits));
+        STEP.wait();
+        STEP.wait();
+        let reload = program.reload("a.o", &three);
+        // Compared after the caller is out: a failed assertion would leave it waiting.
+        let is_kept = !reload.retired[0].is_complete();
+        STEP.wait();
+        assert_eq!((caller.join().unwrap(), is_kept), (20, true));
+        drop((callers.remove().unwrap(), lazy.remove().unwrap()));
+        assert!(reload.retired[0].is_complete());
+    });
 }
 
 #[test]

@@ -21,6 +21,13 @@ fn a_variable_of_another_size() {
     assert_refused(source(2), source(3), &["a.o", "`kept`", "24 bytes", "16 in memory"]);
     let source = |kind: &str| c(&format!("{kind} shown = 1; long run(void) {{ return shown; }}"));
     assert_refused(source("int"), source("long"), &["`shown`", "8 bytes", "4 in memory"]);
+    let source = |count: u32| {
+        support::gcc(
+            &["-O1", "-fPIC", "-fcommon"],
+            &format!("long common[{count}]; long run(void) {{ return common[1]++ * 0; }}"),
+        )
+    };
+    assert_refused(source(4), source(5), &["`common`", "40 bytes", "32 in memory"]);
 }
 
 #[test]
