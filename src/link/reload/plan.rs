@@ -344,8 +344,9 @@ mod tests {
     #[test]
     fn numbers_at_their_limits_anywhere_in_an_object_are_planned_or_refused() {
         let globals = Globals::new();
-        let (yes, no): (&dyn Fn(&str) -> bool, &dyn Fn(&str) -> bool) = (&|_| true, &|_| false);
-        let world = World { globals: &globals, has_stub: yes, is_defined: no, is_required: yes };
+        let yes = |_: &str| true;
+        let no = |_: &str| false;
+        let world = World { globals: &globals, has_stub: &yes, is_defined: &no, is_required: &yes };
         let before = plan_first("scale.o", BEFORE, &world).unwrap();
         let world = World { globals: &before.globals, ..world };
         let mut planned = 0;
