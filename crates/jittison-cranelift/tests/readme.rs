@@ -7,7 +7,10 @@ use std::process::Command;
 
 /// The folder of the package cranelift-jit that this crate is tested with.
 fn package() -> PathBuf {
-    let arguments = ["metadata", "--format-version", "1", "--offline", "--manifest-path"];
+    // Without the filter, cargo asks for the packages for other systems, which no build here has fetched.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let arguments =
+        ["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform, "--manifest-path"];
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let output = Command::new(env!("CARGO")).args(arguments).arg(manifest).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
