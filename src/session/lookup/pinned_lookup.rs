@@ -3,8 +3,8 @@
 //! | lookup of a symbol | its pin |
 //! |---|---|
 //! | the first | its own, under the dylib's lock |
-//! | the second | the [shared pin](crate::session::types::shared_pins) of the tracker, which the index of ready symbols gets |
-//! | a later one | the same, from the index, without the dylib's lock |
+//! | the second | the [shared pin](crate::session::types::shared_pins) of the tracker for this group of threads, which the index of ready symbols gets |
+//! | a later one by the same group | the same, from the index, without the dylib's lock |
 //!
 //! Code that is linked, looked up once and removed has no shared pin. Model: `loom_tests/loom_lookup_remove.rs`.
 
@@ -13,6 +13,7 @@ use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::resource_tracker::Pin;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::Visibility;
+use crate::session::types::shared_pins::own_group;
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
 use crate::sync::Arc;
 
@@ -46,7 +47,7 @@ impl JitDylib {
         if state.table.was_looked_up(symbol) {
             let tracker = owner.id;
             let pin = || Some(Box::new(Pin::new(owner)?) as Box<dyn CodeHold>);
-            let shared = state.shared_pins.get_or_insert(tracker, pin)?;
+            let shared = state.shared_pins.get_or_insert(tracker, own_group(), pin)?;
             state.table.note_pinned_lookup(id, &shared);
             return Some((address, Some(shared)));
         }
@@ -61,5 +62,41 @@ impl JitDylib {
     #[doc(hidden)]
     pub fn hold_for_models(&self, name: &str) -> Option<impl Sized + use<>> {
         self.find_pinned(name)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Barrier;
+
+    use crate::base::{ExecutorAddr, Name};
+    use crate::session::types::shared_pins::GROUPS;
+    use crate::session::types::symbol::SymbolFlags;
+    use crate::session::{ExecutionSession, RequiredState, SymbolRequest};
+    use crate::sync::Arc;
+
+    #[test]
+    fn threads_of_different_groups_share_no_reference_count_and_one_thread_shares_its_own() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        let unit = tracker.define_materializing("unit", [(Name::new("often"), SymbolFlags::EXPORTED)]).unwrap();
+        unit.notify_resolved(|_| Some(ExecutorAddr::new(64))).unwrap();
+        unit.notify_emitted(Vec::new()).unwrap();
+        dylib.lookup(&[SymbolRequest::required("often")], RequiredState::Ready).unwrap();
+        let all_have_one = Barrier::new(GROUPS);
+        let counters = std::thread::scope(|scope| {
+            let look_up_often = || {
+                let holds = [(); 4].map(|()| dylib.find_pinned("often").unwrap().1.unwrap());
+                all_have_one.wait();
+                let counters = holds.each_ref().map(|hold| Arc::as_ptr(hold).addr());
+                assert_eq!(counters[2], counters[3], "a thread shares its pin with itself");
+                counters[3]
+            };
+            let threads = [(); GROUPS].map(|()| scope.spawn(look_up_often));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        // Threads that live together have different numbers, so they are of several groups.
+        assert!(counters.iter().any(|counter| *counter != counters[0]), "{counters:x?}");
     }
 }

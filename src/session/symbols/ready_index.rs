@@ -16,7 +16,7 @@ use hashbrown::HashTable;
 
 use crate::base::{ExecutorAddr, Name, shrunk_capacity};
 use crate::session::types::name_hash::NameHash;
-use crate::session::types::shared_pins::SharedPin;
+use crate::session::types::shared_pins::{SharedPin, own_group};
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
 use crate::sync::{Arc, ReadMostly, seeded_bug};
 
@@ -62,8 +62,8 @@ impl ReadyIndex {
         self.0.read(|table| body(ReadyEntries(table)))
     }
 
-    /// Finds a symbol for an owned handle. Returns its address and a reference to the shared pin of its tracker, or `None` instead
-    /// of the pin for an absolute symbol. Finds nothing if no handle shares a pin.
+    /// Finds a symbol for an owned handle. Returns its address and a reference to the pin of its tracker that this group of
+    /// threads shares, or `None` instead of the pin for an absolute symbol. Finds nothing if the group has no pin.
     #[inline]
     pub(crate) fn find_pinned(&self, name: &str, hash: NameHash) -> Option<(ExecutorAddr, Option<Arc<SharedPin>>)> {
         let find = |entries: ReadyEntries<'_>| {
@@ -72,7 +72,7 @@ impl ReadyIndex {
             if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
                 return Some((symbol.address, None));
             }
-            match entry.pin.and_then(|pin| entries.0.pins.upgrade(pin)) {
+            match entry.pin.and_then(|pin| entries.0.pins.upgrade(pin, own_group())) {
                 Some(pin) => Some((symbol.address, Some(pin))),
                 None if seeded_bug!("held_without_a_pin") && !symbol.is_absent() => Some((symbol.address, None)),
                 None => None,
@@ -81,24 +81,25 @@ impl ReadyIndex {
         self.read(find).flatten()
     }
 
-    /// The pin that handles of a symbol share from now on. The index has the symbol. The caller holds the dylib's lock.
+    /// The pin that this group of threads shares for a symbol from now on. The index has the symbol. The caller holds the dylib's
+    /// lock.
     pub(crate) fn set_pin(&self, name: &str, id: SymbolId, pin: &Arc<SharedPin>) {
         let is_entry = |entry: &IndexEntry| entry.symbol().id == id && entry.is_named(name.as_bytes());
         self.0.write(|IndexTable { entries, pins }| {
             let Some(entry) = entries.find_mut(hash(name.as_bytes()), is_entry) else { return };
             match entry.pin {
-                Some(number) => pins.replace(number, pin),
-                None => entry.pin = pins.insert(pin),
+                Some(number) => pins.set(number, own_group(), pin),
+                None => entry.pin = pins.insert(own_group(), pin),
             }
         });
     }
 
-    /// Adds a ready symbol, with the pin that its handles share, if there is one. The caller holds the dylib's lock.
+    /// Adds a ready symbol, with the pin that this group of threads shares, if there is one. The caller holds the dylib's lock.
     pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol, pin: Option<&Arc<SharedPin>>) {
         let hash = hash(name.as_bytes());
         self.0.write(|table| {
             debug_assert!(ReadyEntries(table).find(name.as_bytes(), NameHash::of(&name)).is_none());
-            let entry = IndexEntry::new(name, symbol, pin.and_then(|pin| table.pins.insert(pin)));
+            let entry = IndexEntry::new(name, symbol, pin.and_then(|pin| table.pins.insert(own_group(), pin)));
             table.entries.insert_unique(hash, entry, IndexEntry::hash);
         });
     }

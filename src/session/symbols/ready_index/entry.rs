@@ -39,7 +39,7 @@ pub(super) struct IndexEntry {
     name: Name,
     address: ExecutorAddr,
     id: SymbolId,
-    /// The number of the pin that owned handles share, if there is one.
+    /// The number of the pins that owned handles share, if there are some.
     pub(super) pin: Option<PinNumber>,
     flags: SymbolFlags,
     /// The last bytes of the name. A shorter name is padded with zeroes.
