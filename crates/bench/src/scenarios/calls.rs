@@ -59,10 +59,9 @@ fn lookups_among(symbols: usize, lookups: usize) -> Result<[f64; 2], String> {
 /// The address of the first symbol.
 const FIRST: u64 = 0x1000;
 
-/// Looks the names up in random order.
+/// Each thread looks the names up in a random order of its own.
 fn looking_up(dylib: &JitDylib, names: &[String], threads: usize, lookups: usize) -> Result<f64, String> {
-    let order = random_order(names.len(), lookups);
-    let work = |dylib: &mut JitDylib| {
+    let work = |(dylib, order): &mut (JitDylib, Vec<u32>)| {
         for symbol in order.iter().map(|symbol| *symbol as usize) {
             let found = dylib.lookup_address(&names[symbol]).map_err(to_text)?;
             let is_right = found.value() == FIRST + symbol as u64;
@@ -70,13 +69,15 @@ fn looking_up(dylib: &JitDylib, names: &[String], threads: usize, lookups: usize
         }
         Ok(())
     };
-    let rate = rate_together(&mut vec![dylib.clone(); threads], lookups, work)?;
+    let mut workers: Vec<_> =
+        (0..threads).map(|thread| (dylib.clone(), random_order(names.len(), lookups, thread))).collect();
+    let rate = rate_together(&mut workers, lookups, work)?;
     Ok(1e9 / rate)
 }
 
-/// So many random numbers below `end`, drawn before the clock starts.
-fn random_order(end: usize, count: usize) -> Vec<u32> {
-    let mut rng = Rng::with_seed(5);
+/// So many random numbers below `end`, drawn before the clock starts. Each thread has its own.
+fn random_order(end: usize, count: usize, thread: usize) -> Vec<u32> {
+    let mut rng = Rng::with_seed(5 + thread as u64);
     (0..count).map(|_| rng.u32(..end as u32)).collect()
 }
 
@@ -93,8 +94,8 @@ fn handles(workload: &Workload) -> Measures {
             Ok(module)
         };
         let live = (0..*modules).map(link_next).collect::<Result<Vec<ResourceTracker>, String>>()?;
-        let order = random_order(names.len(), workload.sizes.lookups);
-        let work = |jit: &mut Jit| {
+        let worker = |thread| (fixture.linker.jit.clone(), random_order(names.len(), workload.sizes.lookups, thread));
+        let work = |(jit, order): &mut (Jit, Vec<u32>)| {
             order.iter().try_for_each(|module| {
                 // SAFETY: every entry has this signature.
                 let function = unsafe { jit.lookup::<Run>(&names[*module as usize]) }.map_err(to_text)?;
@@ -102,11 +103,10 @@ fn handles(workload: &Workload) -> Measures {
                 Ok(())
             })
         };
-        let jit = &fixture.linker.jit;
-        // The first lookup of each name finds it on the general path.
-        work(&mut jit.clone())?;
-        let one = rate_together(&mut [jit.clone()], order.len(), work)?;
-        let two = rate_together(&mut [jit.clone(), jit.clone()], order.len(), work)?;
+        // The first lookups of each name find it on the general path.
+        work(&mut worker(0))?;
+        let one = rate_together(&mut [worker(0)], workload.sizes.lookups, work)?;
+        let two = rate_together(&mut [worker(0), worker(1)], workload.sizes.lookups, work)?;
         measures.push(single(rows::HANDLE.at(*modules, JITTISON), Unit::Nanoseconds, 1e9 / one));
         measures.push(single(rows::HANDLE_THREADS.at(*modules, JITTISON), Unit::Ratio, two / one));
         fixture.remove_all(live)?;
