@@ -184,6 +184,8 @@ enum {
     JITTISON_ERROR_ARCHIVE = 130,
     /* A file cannot be read. */
     JITTISON_ERROR_FILE = 131,
+    /* A new version of an object cannot replace the one that runs. */
+    JITTISON_ERROR_RELOAD_REFUSED = 132,
 
     /* An object cannot be linked, for another reason than those below. */
     JITTISON_ERROR_LINK = 200,
@@ -277,6 +279,8 @@ typedef struct jittison_reoptimizer { uint64_t bits; } jittison_reoptimizer;
 typedef struct jittison_tiered { uint64_t bits; } jittison_tiered;
 /* A lookup that a generator has suspended. */
 typedef struct jittison_suspension { uint64_t bits; } jittison_suspension;
+/* A program whose objects are replaced while it runs. */
+typedef struct jittison_reloader { uint64_t bits; } jittison_reloader;
 
 /* ---- library ----------------------------------------------------------------------------------------------------- */
 
@@ -903,6 +907,58 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_call_leave(jittison_call ca
 /* Declares that no frame of this thread is in a patched function, although it holds an entry. Versions that only this thread
  * held are removed. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_call_pass_quiescent_state(jittison_session session);
+
+/* ---- reloads ----------------------------------------------------------------------------------------------------- */
+
+/* Makes a reloader for the objects of a program, which will belong to `tracker`. Their functions are reached through stubs. So
+ * callers follow a reload at their next call. Variables keep their addresses and values, also `static` ones. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_create(jittison_session session, jittison_tracker tracker,
+                                                                     jittison_reloader *out);
+
+/* Adds an object of the program, whose bytes are copied, before the program is linked. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_add_object(jittison_reloader reloader, jittison_str name,
+                                                                         const void *bytes, size_t size);
+
+/* Links the objects that were added. Their initialisers run with the first lookup, or when the program starts. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_link(jittison_reloader reloader);
+
+/* Writes the names of the objects, sorted, a line each. The caller frees the text. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_objects(jittison_reloader reloader, jittison_text **out);
+
+/* What a reload did. */
+typedef struct jittison_reload {
+    /* sizeof(jittison_reload). */
+    size_t size;
+    /* The number of the version that runs now. 0 is the object that was added. */
+    uint64_t version;
+    /* The sizes of the functions of the replaced and of the new version, in bytes. */
+    uint64_t code_bytes_before, code_bytes;
+    /* Replaced versions that are still in memory, because a call or a handle is in the way. */
+    uint64_t retired_in_memory;
+    /* How long it took to read and compare the object, to link it, and to redirect its callers, in nanoseconds. */
+    uint64_t read_ns, link_ns, commit_ns;
+    /* Whether anything changed. If not, nothing was linked. */
+    bool is_changed;
+    /* Whether the version stays in memory until the reloader is released. */
+    bool stays;
+} jittison_reload;
+
+/* Replaces an object: links the new version beside the running program, then redirects all callers of its functions. If it
+ * fails, nothing was changed; JITTISON_ERROR_RELOAD_REFUSED names what cannot follow. Initialisers of the new version do not
+ * run. Members of archives that it is the first to need are linked and initialised: runs linked code.
+ * `facts`, `changes` and `retired` may be NULL. `changes` gets a JSON object: the lists `changed`, `added` and `removed` of
+ * functions, `new_variables` and `removed_variables`, and whether `constants_changed`; the caller frees it. `retired` gets the
+ * removal of the versions that no caller reaches any more.
+ * The caller promises besides that running code does not rely on what its compiler knew of a replaced function beyond its
+ * signature (compile with `-fPIC`, with gcc also `-flive-patching`), and uses no address of code or of a constant of a version
+ * that was freed. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_reload(jittison_reloader reloader, jittison_str name,
+                                                                     const void *bytes, size_t size,
+                                                                     jittison_reload *facts, jittison_text **changes,
+                                                                     jittison_removal *retired);
+
+/* Releases a reloader. The newest versions belong to the tracker: they are freed with it. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_release(jittison_reloader reloader);
 
 /* ---- removals ---------------------------------------------------------------------------------------------------- */
 

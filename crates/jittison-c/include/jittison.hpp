@@ -525,6 +525,38 @@ public:
     }
 };
 
+// What a reload did.
+struct reload {
+    jittison_reload facts;
+    // A JSON object. See jittison_reloader_reload.
+    std::string changes;
+    // The removal of the versions that no caller reaches any more.
+    removal retired;
+};
+
+// A program whose objects are replaced while it runs. The newest versions stay when this object is destroyed.
+class reloader : public detail::owner<jittison_reloader, jittison_reloader_release> {
+public:
+    using owner::owner;
+
+    result<void> add_object(std::string_view name, const void *bytes, std::size_t size) {
+        return detail::outcome(jittison_reloader_add_object(get(), to_str(name), bytes, size));
+    }
+    result<void> link() { return detail::outcome(jittison_reloader_link(get())); }
+    result<jittison::reload> reload(std::string_view name, const void *bytes, std::size_t size) {
+        jittison_reload facts{};
+        facts.size = sizeof facts;
+        jittison_text *changes = nullptr;
+        jittison_removal retired{};
+        if (jittison_error *failure = jittison_reloader_reload(get(), to_str(name), bytes, size, &facts, &changes, &retired)) {
+            return error(failure);
+        }
+        const std::unique_ptr<jittison_text, decltype(&jittison_text_free)> owned(changes, jittison_text_free);
+        removal of_versions(retired);
+        return jittison::reload{facts, std::string(to_view(jittison_text_view(changes))), std::move(of_versions)};
+    }
+};
+
 // What a resource manager does. See jittison_manager_callbacks.
 class resource_manager {
 public:
@@ -830,6 +862,11 @@ public:
         return detail::make<patchable, jittison_patchable>([&](jittison_patchable *out) {
             return jittison_patchable_create(get(), in.get(), names.data(), names.size(), nullptr, out);
         });
+    }
+    // The objects of the program belong to `tracker`.
+    result<reloader> create_reloader(const tracker &of_program) {
+        return detail::make<reloader, jittison_reloader>(
+            [&](jittison_reloader *out) { return jittison_reloader_create(get(), of_program.get(), out); });
     }
     // Registers a resource manager, which the session owns from then on.
     result<manager> register_manager(std::unique_ptr<resource_manager> registered) {

@@ -50,6 +50,7 @@ pub(crate) fn of(kind: &ErrorKind) -> Code {
         ErrorKind::WrongSignature { .. } => 129,
         ErrorKind::Archive { .. } => 130,
         ErrorKind::File { .. } => 131,
+        ErrorKind::ReloadRefused { .. } => 132,
         ErrorKind::Link { fault, .. } => of_link(fault),
         ErrorKind::Memory(fault) => of_memory(fault),
         _ => OTHER_KIND,
@@ -113,7 +114,9 @@ fn place_of(kind: &ErrorKind) -> Place {
             at(Some(second), Some(symbol))
         }
         ErrorKind::DependencyRemoved { symbol, dependant, .. } => at(Some(dependant), Some(symbol)),
-        ErrorKind::VariableChanged { symbol, object, .. } => at(Some(object), Some(symbol)),
+        ErrorKind::VariableChanged { symbol, object, .. } | ErrorKind::ReloadRefused { symbol, object, .. } => {
+            at(Some(object), Some(symbol))
+        }
         ErrorKind::NotResponsible { symbol, unit, .. } | ErrorKind::InterfaceMismatch { symbol, unit, .. } => {
             at(Some(unit), Some(symbol))
         }

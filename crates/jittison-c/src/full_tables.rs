@@ -71,6 +71,18 @@ unsafe extern "C-unwind" {
     safe fn jittison_patch_link(patch: u64) -> Error;
     safe fn jittison_patch_lookup(patch: u64, name: Str, out: Outs) -> Error;
     safe fn jittison_patch_commit(patch: u64, version: Outs, retired: Outs) -> Error;
+    safe fn jittison_reloader_create(session: u64, tracker: u64, out: Outs) -> Error;
+    safe fn jittison_reloader_add_object(reloader: u64, name: Str, bytes: *const u8, size: usize) -> Error;
+    safe fn jittison_reloader_link(reloader: u64) -> Error;
+    safe fn jittison_reloader_reload(
+        reloader: u64,
+        name: Str,
+        bytes: *const u8,
+        size: usize,
+        facts: Outs,
+        changes: Outs,
+        retired: Outs,
+    ) -> Error;
     safe fn jittison_removal_pending(session: u64, out: Outs, count: Outs) -> Error;
     safe fn jittison_manager_create(session: u64, callbacks: Options, context: *mut c_void, out: Outs) -> Error;
     safe fn jittison_generator_create(dylib: u64, callbacks: Options, context: *mut c_void, out: Outs) -> Error;
@@ -115,6 +127,8 @@ unsafe extern "C-unwind" {
 }
 
 const ADD: &[u8] = include_bytes!("../../../docs/examples/add.o");
+const SCALE_1: &[u8] = include_bytes!("../../../docs/examples/scale_1.o");
+const SCALE_2: &[u8] = include_bytes!("../../../docs/examples/scale_2.o");
 const SENTINEL: u64 = 0x5e5e_5e5e_5e5e_5e5e;
 /// Words for out-parameters.
 const WORDS: usize = 8;
@@ -254,6 +268,17 @@ fn patches(calls: &mut Calls, session: u64, dylib: u64) {
     with_full_tables!(calls, jittison_patchable_create_from(session, other, text("add.o"), ADD.as_ptr(), ADD.len()));
 }
 
+fn reloads(calls: &mut Calls, session: u64) {
+    let mut dylib = 0;
+    ok(jittison_dylib_create(session, text("reloaded"), &mut dylib));
+    let tracker = tracker_of(dylib);
+    let reloader = with_full_tables!(calls, jittison_reloader_create(session, tracker));
+    ok(jittison_reloader_add_object(reloader, text("scale.o"), SCALE_1.as_ptr(), SCALE_1.len()));
+    ok(jittison_reloader_link(reloader));
+    let (bytes, size, none) = (SCALE_2.as_ptr(), SCALE_2.len(), std::ptr::null_mut());
+    with_full_tables!(calls, jittison_reloader_reload(reloader, text("scale.o"), bytes, size), |outs| none, none, outs);
+}
+
 fn custom(calls: &mut Calls, session: u64, dylib: u64) {
     unsafe extern "C-unwind" fn remove(_: u64, _: *mut c_void) -> Error {
         std::ptr::null_mut()
@@ -363,6 +388,7 @@ fn a_function_that_finds_a_full_table_writes_nothing_and_does_nothing() {
     let mut patched = 0;
     ok(jittison_dylib_create(session, text("patched"), &mut patched));
     patches(&mut calls, session, patched);
+    reloads(&mut calls, session);
     custom(&mut calls, session, dylib);
     compilers(&mut calls, session, dylib);
     generators(&mut calls, session, dylib);
@@ -421,6 +447,22 @@ fn a_bad_out_parameter_is_found_before_the_first_is_written() {
     refused(jittison_patch_commit(patch, odd, first));
     refused(jittison_patch_commit(patch, first, odd));
     assert_eq!(outs, [SENTINEL; WORDS]);
+    let (mut reloader, none) = (0, std::ptr::null_mut());
+    ok(jittison_reloader_create(session, tracker_of(dylib), &mut reloader));
+    ok(jittison_reloader_add_object(reloader, text("scale.o"), SCALE_1.as_ptr(), SCALE_1.len()));
+    ok(jittison_reloader_link(reloader));
+    let reload = |facts, changes, retired| {
+        let (bytes, size) = (SCALE_2.as_ptr(), SCALE_2.len());
+        jittison_reloader_reload(reloader, text("scale.o"), bytes, size, facts, changes, retired)
+    };
+    refused(reload(odd, first, second));
+    refused(reload(none, odd, first));
+    refused(reload(none, first, odd));
+    assert_eq!(outs, [SENTINEL; WORDS]);
+    // Nothing was reloaded: this reload changes something.
+    let mut facts = [80, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    ok(reload(facts.as_mut_ptr(), none, none));
+    assert_eq!((facts[0], facts[1], facts[8] as u8), (80, 1, 1));
     // The patch is not committed: it can be.
     ok(jittison_patch_commit(patch, std::ptr::null_mut(), std::ptr::null_mut()));
     refused(jittison_patchable_rollback(patchable, first, odd));

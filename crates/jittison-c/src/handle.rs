@@ -52,11 +52,12 @@ pub(crate) enum Kind {
     Reoptimizer,
     Tiered,
     Suspension,
+    Reloader,
 }
 
 impl Kind {
     /// In the order of the numbers.
-    const NAMES: [(Kind, &str); 21] = [
+    const NAMES: [(Kind, &str); 22] = [
         (Kind::Session, "session"),
         (Kind::Dylib, "dylib"),
         (Kind::Tracker, "tracker"),
@@ -78,6 +79,7 @@ impl Kind {
         (Kind::Reoptimizer, "reoptimizer"),
         (Kind::Tiered, "set of tiered functions"),
         (Kind::Suspension, "suspended lookup"),
+        (Kind::Reloader, "reloader"),
     ];
 
     pub(crate) fn name(self) -> &'static str {

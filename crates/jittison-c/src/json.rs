@@ -1,9 +1,10 @@
-//! JSON: the map of code memory, with windows, their pools, and who owns which ranges; versions of patched functions. Addresses
-//! and sizes are numbers of bytes.
+//! JSON: the map of code memory, with windows, their pools, and who owns which ranges; versions of patched functions; changes of
+//! a reload. Addresses and sizes are numbers of bytes.
 
 use std::fmt::Write;
 
 use jittison::base::SegmentKind;
+use jittison::link::Diff;
 use jittison::memory::{PoolMap, Tenant, WindowMap};
 use jittison::{MemoryMap, PatchVersion};
 
@@ -58,7 +59,6 @@ fn tenant(tenant: &Tenant) -> String {
 
 /// Versions of patched functions, as a JSON list.
 pub(crate) fn versions_to_json(versions: &[PatchVersion]) -> String {
-    let texts = |texts: &[String]| list(texts.iter().map(|text| quoted(text)));
     let version = |version: &PatchVersion| {
         format!(
             "{{\"version\":{},\"is_retired\":{},\"functions\":{},\"current\":{},\"held_by\":{}}}",
@@ -70,6 +70,23 @@ pub(crate) fn versions_to_json(versions: &[PatchVersion]) -> String {
         )
     };
     list(versions.iter().map(version)) + "\n"
+}
+
+/// What a reload changed, as one JSON object.
+pub(crate) fn diff_to_json(diff: &Diff) -> String {
+    format!(
+        "{{\"changed\":{},\"added\":{},\"removed\":{},\"new_variables\":{},\"removed_variables\":{},\"constants_changed\":{}}}\n",
+        texts(&diff.changed),
+        texts(&diff.added),
+        texts(&diff.removed),
+        texts(&diff.new_variables),
+        texts(&diff.removed_variables),
+        diff.constants_changed
+    )
+}
+
+fn texts(texts: &[String]) -> String {
+    list(texts.iter().map(|text| quoted(text)))
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {

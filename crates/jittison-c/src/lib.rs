@@ -17,6 +17,7 @@
 //! | `graph.rs`, `compiler.rs` | graphs of code generators, compilers that are called on demand or for each tier |
 //! | `plugin.rs`, `link.rs` | plugins, and links as their callbacks see and change them |
 //! | `mapper.rs`, `observer.rs` | memory mappers and observers of the embedder |
+//! | `reload.rs` | programs whose objects are replaced while they run |
 //! | `removal.rs` | tickets of removals |
 //! | `full_tables.rs` | a test of all functions that make handles |
 //! | `memory.rs`, `json.rs`, `program.rs` | measures and maps of code memory; programs with a `main` |
@@ -73,6 +74,7 @@ mod owned_slot;
 mod patch;
 mod plugin;
 mod program;
+mod reload;
 mod removal;
 mod session;
 mod slot;

@@ -186,15 +186,8 @@ impl Usage {
 /// # Safety
 /// C1: `out` has as many bytes as its first field says.
 pub(crate) unsafe fn put_sized<T>(out: *mut c_void, make: impl FnOnce(usize) -> T) -> Result<(), Failure> {
-    let size = out.cast::<usize>();
-    check_out(size, "out")?;
-    // SAFETY: C1 - not null and aligned, as checked above; `size` is the first field of every version.
-    let size = unsafe { size.read() };
-    if size < size_of::<usize>() || size > MAX_SIZE {
-        return Err(Failure::argument(format!(
-            "the field `size` of `out` is {size}; set it to the size of the struct"
-        )));
-    }
+    // SAFETY: C1 - the caller promises it.
+    let size = unsafe { check_sized(out, "out")? };
     let value = make(size);
     let known = size.min(size_of::<T>());
     // SAFETY: C1 - both have `known` bytes, as computed above, and do not overlap.
@@ -202,6 +195,22 @@ pub(crate) unsafe fn put_sized<T>(out: *mut c_void, make: impl FnOnce(usize) -> 
     // SAFETY: C1 - the bytes behind the known ones are within `size`.
     unsafe { out.cast::<u8>().add(known).write_bytes(0, size - known) };
     Ok(())
+}
+
+/// The size that the caller gives to a struct.
+///
+/// # Safety
+/// As [`put_sized`].
+pub(crate) unsafe fn check_sized(out: *mut c_void, name: &str) -> Result<usize, Failure> {
+    let size = out.cast::<usize>();
+    check_out(size, name)?;
+    // SAFETY: C1 - not null and aligned, as checked above; `size` is the first field of every version.
+    let size = unsafe { size.read() };
+    if size < size_of::<usize>() || size > MAX_SIZE {
+        let problem = format!("the field `size` of `{name}` is {size}; set it to the size of the struct");
+        return Err(Failure::argument(problem));
+    }
+    Ok(size)
 }
 
 /// Sizes above this are mistakes.

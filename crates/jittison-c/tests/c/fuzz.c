@@ -5,7 +5,7 @@
 
 enum {
     SESSION, DYLIB, TRACKER, FUNCTION, REMOVAL, GUARD, CALL, STUB, PATCHABLE, PATCH, MANAGER, GENERATOR, DUTY, PIN, GRAPH, LINK, PLUGIN,
-    ON_DEMAND, REOPTIMIZER, TIERED, SUSPENSION, KINDS, POOL = 24
+    ON_DEMAND, REOPTIMIZER, TIERED, SUSPENSION, RELOADER, KINDS, POOL = 24
 };
 
 /* Handles that calls gave out: some are valid, some were released. */
@@ -75,6 +75,7 @@ static jittison_error *call_release(int kind, uint64_t bits) {
     jittison_reoptimizer reoptimizer = {bits};
     jittison_tiered tiered = {bits};
     jittison_suspension suspension = {bits};
+    jittison_reloader reloader = {bits};
     switch (kind) {
     case SESSION: return jittison_session_destroy(session);
     case DYLIB: return jittison_dylib_release(dylib);
@@ -96,7 +97,8 @@ static jittison_error *call_release(int kind, uint64_t bits) {
     case ON_DEMAND: return jittison_on_demand_release(on_demand);
     case REOPTIMIZER: return jittison_reoptimizer_release(reoptimizer);
     case TIERED: return jittison_tiered_release(tiered);
-    default: return jittison_suspension_release(suspension);
+    case SUSPENSION: return jittison_suspension_release(suspension);
+    default: return jittison_reloader_release(reloader);
     }
 }
 
@@ -458,6 +460,30 @@ static void step_of_symbols(void) {
     keep(PATCHABLE, new_patchable.bits);
 }
 
+static void step_of_reloads(const unsigned char *object, size_t size) {
+    jittison_session session = {pick(SESSION)};
+    jittison_tracker tracker = {pick(TRACKER)};
+    jittison_reloader reloader = {pick(RELOADER)}, new_reloader = {0};
+    jittison_removal new_removal = {0};
+    jittison_reload facts = {0};
+    jittison_text *text = NULL;
+    /* Sometimes the object is cut off. */
+    const size_t read = below(4) == 0 ? below(size) : size;
+
+    facts.size = below(16) == 0 ? below(sizeof facts) : sizeof facts;
+    switch (below(6)) {
+    case 0: any(jittison_reloader_create(session, tracker, out(&new_reloader))); break;
+    case 1: any(jittison_reloader_add_object(reloader, name(), object, read)); break;
+    case 2: any(jittison_reloader_link(reloader)); break;
+    case 3: any(jittison_reloader_objects(reloader, out(&text))); break;
+    case 4: release(RELOADER, reloader.bits); break;
+    default: any(jittison_reloader_reload(reloader, name(), object, read, &facts, out(&text), out(&new_removal))); break;
+    }
+    jittison_text_free(text);
+    keep(RELOADER, new_reloader.bits);
+    keep(REMOVAL, new_removal.bits);
+}
+
 static void step_of_plugins(void) {
     jittison_session session = {pick(SESSION)};
     jittison_dylib dylib = {pick(DYLIB)}, other = {pick(DYLIB)};
@@ -705,7 +731,7 @@ int main(int argc, char **argv) {
     object = read_file(argv[3], &size);
     open_lab();
     while (succeeded + refused < calls) {
-        switch (below(12)) {
+        switch (below(13)) {
         case 0: step_of_callbacks(); break;
         case 1: step_of_graphs(); break;
         case 2: step_of_compilers(); break;
@@ -713,6 +739,7 @@ int main(int argc, char **argv) {
         case 4: step_of_plugins(); break;
         case 5: step_of_stale(); break;
         case 6: step_of_lab(object, size); break;
+        case 7: step_of_reloads(object, size); break;
         default: step(object, size); break;
         }
     }

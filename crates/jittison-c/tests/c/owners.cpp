@@ -1,6 +1,6 @@
-// The owners of the C++ header: trackers that remove, pins, stubs, lazy functions, patches, managers, generators, plugins, graphs,
-// compilers. Each is moved once, and releases what it owns.
-// Arguments: an object with `long one(void)`; one with `long via(void)` that calls `one`.
+// The owners of the C++ header: trackers that remove, pins, stubs, lazy functions, patches, reloaders, managers, generators, plugins,
+// graphs, compilers. Each is moved once, and releases what it owns.
+// Arguments: an object with `long one(void)`; one with `long via(void)` that calls `one`; one whose `one` returns 11.
 #include "check.hpp"
 #include <jittison.hpp>
 
@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -94,6 +96,31 @@ static void patches(jittison::session &session, jittison::dylib &dylib) {
     }
     CHECK(session.lookup<long()>(dylib, "patched").value()() == 10);
     CHECK(patchable.remove().value().wait(10000).value());
+}
+
+static std::string read(const char *path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+static void reloads(jittison::session &session, const char *one, const char *eleven) {
+    const std::string first = read(one), second = read(eleven);
+    jittison::dylib dylib = session.create_dylib("reloaded").value();
+    jittison::owning_tracker tracker(session.create_tracker(dylib).value());
+    jittison::reloader reloader = session.create_reloader(tracker).value();
+    reloader.add_object("one.o", first.data(), first.size()).value();
+    reloader.link().value();
+    auto function = session.lookup<long()>(dylib, "one").value();
+    CHECK(function() == 1);
+    {
+        jittison::reload done = std::move(reloader.reload("one.o", second.data(), second.size()).value());
+        CHECK(function() == 11 && done.facts.version == 1 && done.facts.is_changed);
+        CHECK(done.changes.find("\"changed\":[\"one\"]") != std::string::npos);
+        CHECK(done.retired.wait(10000).value());
+    }
+    auto refused = reloader.reload("other.o", second.data(), second.size());
+    CHECK(!refused && refused.error().code() == JITTISON_ERROR_RELOAD_REFUSED && refused.error().object() == "other.o");
+    CHECK(function() == 11);
 }
 
 // Counts what it is told, and refuses the first removal.
@@ -223,13 +250,14 @@ static void compilers(jittison::session &session, jittison::dylib &dylib) {
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 3);
+    CHECK(argc == 4);
     jittison::session made = jittison::session::create().value();
     jittison::session session = std::move(made);
     jittison::dylib dylib = session.main_dylib().value();
     trackers_and_pins(session, dylib, argv[1], argv[2]);
     redirections(session, dylib, argv[1]);
     patches(session, dylib);
+    reloads(session, argv[1], argv[3]);
     managers(session, dylib);
     generators(session, dylib);
     plugins(session, dylib, argv[2]);

@@ -53,6 +53,28 @@ pub const REDIRECTION: Area = Area {
         ("other.o", c, "int other;"),
     ],
 };
+pub const RELOADING: Area = Area {
+    program: "reloading",
+    objects: &[
+        (
+            "first.o",
+            c,
+            "static long state; long number(void) { return 10 + ++state; } long via(void) { return number(); }",
+        ),
+        (
+            "second.o",
+            c,
+            "static long state; long number(void) { return 100 + ++state; } long via(void) { return number(); }
+             long fresh(void) { return 5; }",
+        ),
+        (
+            "larger.o",
+            c,
+            "static long state[9]; long number(void) { return 100 + ++state[8]; } long via(void) { return number(); }",
+        ),
+        ("missing.o", c, "long nowhere(void); static long state; long number(void) { return nowhere() + ++state; }"),
+    ],
+};
 pub const CUSTOM: Area = Area {
     program: "custom",
     objects: &[(

@@ -60,6 +60,11 @@ fn names_are_redirected_and_functions_are_patched() {
 }
 
 #[test]
+fn objects_are_replaced_while_their_program_runs() {
+    RELOADING.passes();
+}
+
+#[test]
 fn symbols_are_found_pinned_and_supplied() {
     SYMBOLS.passes();
 }
@@ -97,8 +102,20 @@ fn threads_share_handles_and_one_of_them_releases_each() {
 /// Without the programs that replace functions of the C library, as valgrind does.
 #[test]
 fn no_area_leaks() {
-    let areas =
-        [LINKING, REMOVAL, GUARDS, REFUSALS, REDIRECTION, SYMBOLS, GRAPHS, COMPILERS, PLUGINS, SERVICES, CUSTOM];
+    let areas = [
+        LINKING,
+        REMOVAL,
+        GUARDS,
+        REFUSALS,
+        REDIRECTION,
+        RELOADING,
+        SYMBOLS,
+        GRAPHS,
+        COMPILERS,
+        PLUGINS,
+        SERVICES,
+        CUSTOM,
+    ];
     areas.iter().for_each(Area::leaks_nothing);
 }
 
@@ -127,8 +144,11 @@ fn cpp_programs_own_handles_and_see_exceptions_of_linked_code() {
 #[test]
 fn cpp_owners_release_what_they_own_and_leak_nothing() {
     let Some(program) = Program::compile("owners", Language::Cpp) else { return };
-    let (Some(one), Some(via)) = (c(ONE), c("long one(void); long via(void) { return one() + 1; }")) else { return };
-    let paths = [program.directory.write("one.o", one), program.directory.write("via.o", via)];
+    let via = c("long one(void); long via(void) { return one() + 1; }");
+    let (Some(one), Some(via), Some(eleven)) = (c(ONE), via, c("long one(void) { return 11; }")) else { return };
+    let directory = &program.directory;
+    let paths =
+        [("one.o", one), ("via.o", via), ("eleven.o", eleven)].map(|(name, bytes)| directory.write(name, bytes));
     program.run(&paths);
     let Some(mut valgrind) = require("valgrind") else { return };
     succeed(valgrind.args(VALGRIND).arg(program.path()).args(paths));
