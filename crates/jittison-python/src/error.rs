@@ -94,6 +94,7 @@ fn kind_of(kind: &ErrorKind) -> Kind {
         ErrorKind::NotPatchable { .. } => named("NotPatchable", "PatchError"),
         ErrorKind::WrongSignature { .. } => named("WrongSignature", "PatchError"),
         ErrorKind::VariableChanged { .. } => named("VariableChanged", "PatchError"),
+        ErrorKind::ReloadRefused { .. } => named("ReloadRefused", "PatchError"),
         ErrorKind::TooManyVersions { .. } => named("TooManyVersions", "PatchError"),
         ErrorKind::NothingToRollBack { .. } => named("NothingToRollBack", "PatchError"),
         ErrorKind::File { .. } => named("File", "FileError"),
@@ -186,7 +187,7 @@ impl Place {
             ErrorKind::DependencyRemoved { dylib, symbol, dependant, .. } => {
                 Place { object: some(dependant), symbols: vec![symbol.clone()], dylib: some(dylib), ..none }
             }
-            ErrorKind::VariableChanged { symbol, object, .. } => {
+            ErrorKind::VariableChanged { symbol, object, .. } | ErrorKind::ReloadRefused { symbol, object, .. } => {
                 Place { object: some(object), symbols: vec![symbol.clone()], ..none }
             }
             ErrorKind::WrongSignature { function, .. } => Place { symbols: vec![function.clone()], ..none },

@@ -12,7 +12,7 @@
 //! | `keep_alive.rs`, `stub.rs` | what stubs lead to, for as long as code may reach it; handles of stubs |
 //! | `supply.rs` | definitions that functions of Python supply |
 //! | `guard.rs`, `event.rs` | guards; what a function of Python hears of a session's work |
-//! | `patch.rs` | functions that are replaced while threads call them |
+//! | `patch.rs`, `reload.rs` | functions, and objects of a program, that are replaced while threads call them |
 //! | `memory.rs` | measures and maps of code memory |
 //! | `error.rs` | errors of the Rust crate as exceptions of Python |
 //!
@@ -41,6 +41,7 @@ mod interpreter;
 mod keep_alive;
 mod memory;
 mod patch;
+mod reload;
 mod removal;
 mod session;
 mod stub;
@@ -68,6 +69,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<patch::PreparedPatch>()?;
     module.add_class::<patch::Commit>()?;
     module.add_class::<patch::PatchVersion>()?;
+    module.add_class::<reload::Reloader>()?;
+    module.add_class::<reload::Reload>()?;
     module.add_class::<memory::MemoryMap>()?;
     module.add_class::<memory::MemoryUsage>()?;
     module.add_class::<memory::MemoryStatistics>()?;

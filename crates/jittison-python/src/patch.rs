@@ -236,13 +236,18 @@ pub(crate) struct Commit {
 }
 
 /// Tickets, and their session.
-struct Retired {
+pub(crate) struct Retired {
     inner: Detached<(Vec<jittison::Removal>, Arc<Session>)>,
 }
 
 impl Retired {
-    fn new(session: &Arc<Session>, removals: Vec<jittison::Removal>) -> Retired {
+    pub(crate) fn new(session: &Arc<Session>, removals: Vec<jittison::Removal>) -> Retired {
         Retired { inner: Detached::new((removals, session.clone())) }
+    }
+
+    pub(crate) fn tickets(&self) -> Vec<Removal> {
+        let (removals, session) = self.inner.get();
+        tickets(session, removals.clone())
     }
 }
 
@@ -251,8 +256,7 @@ impl Commit {
     /// The tickets of the versions that were removed.
     #[getter]
     fn retired(&self) -> Vec<Removal> {
-        let (removals, session) = self.retired.inner.get();
-        tickets(session, removals.clone())
+        self.retired.tickets()
     }
 
     fn __repr__(&self) -> String {

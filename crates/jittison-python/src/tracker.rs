@@ -14,6 +14,7 @@ use crate::dylib::Dylib;
 use crate::error::raise;
 use crate::interpreter::{Detached, detached};
 use crate::memory::MemoryUsage;
+use crate::reload::Reloader;
 use crate::removal::Removal;
 use crate::session::Session;
 use crate::stub::{Stub, target};
@@ -128,6 +129,12 @@ impl Tracker {
             // SAFETY: P1.
             unsafe { program.run(entry, &arguments, |_| {}) }
         })
+    }
+
+    /// A reloader for the objects of a program, which belong to this tracker.
+    fn reloader(&self, py: Python<'_>) -> PyResult<Reloader> {
+        let (tracker, session) = self.inner.get();
+        Reloader::new(py, session, tracker)
     }
 
     /// Calls `function` without arguments when nothing uses the removed tracker any more, just before the finalisers of its code

@@ -261,6 +261,19 @@ def patch_expect_signature(self: native.Patch, function: str, signature: str) ->
     return self
 
 
+def reloader_add_object(self: native.Reloader, source: Source, name: Optional[str] = None) -> None:
+    """Adds an object, a path or bytes, before the program is linked."""
+    self._add_object(*_bytes_of(source, name))
+
+
+def reloader_reload(self: native.Reloader, source: Source, name: Optional[str] = None) -> native.Reload:
+    """Replaces an object while its program runs. The name is that with which it was added.
+
+    Initialisers of the new version do not run. Raises PatchError with the name of what cannot follow; then nothing changed.
+    """
+    return self._reload(*_bytes_of(source, name))
+
+
 def prepared_lookup(self: native.PreparedPatch, name: str, signature: Any) -> native.Function:
     """A function of this version, not through its stub: to try the version before the commit. See Jit.lookup."""
     return _bound(self._lookup(name), signature)
@@ -296,4 +309,5 @@ _METHODS: Iterable[Tuple[Any, Tuple[Any, ...]]] = (
     (native.Patchable, (patchable_replace,)),
     (native.Patch, (patch_add_object, patch_expect_signature)),
     (native.PreparedPatch, (prepared_lookup,)),
+    (native.Reloader, (reloader_add_object, reloader_reload)),
 )
