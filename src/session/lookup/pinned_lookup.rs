@@ -69,7 +69,7 @@ impl JitDylib {
 mod tests {
     use std::sync::Barrier;
 
-    use crate::base::{ExecutorAddr, Name};
+    use crate::base::{CodeHold, ExecutorAddr, Name};
     use crate::session::types::shared_pins::GROUPS;
     use crate::session::types::symbol::SymbolFlags;
     use crate::session::{ExecutionSession, RequiredState, SymbolRequest};
@@ -87,11 +87,12 @@ mod tests {
         let all_have_one = Barrier::new(GROUPS);
         let counters = std::thread::scope(|scope| {
             let look_up_often = || {
-                let holds = [(); 4].map(|()| dylib.find_pinned("often").unwrap().1.unwrap());
+                let holds = [(); 40].map(|()| dylib.find_pinned("often").unwrap().1.unwrap());
                 all_have_one.wait();
-                let counters = holds.each_ref().map(|hold| Arc::as_ptr(hold).addr());
-                assert_eq!(counters[2], counters[3], "a thread shares its pin with itself");
-                counters[3]
+                let counter = |hold: &Arc<dyn CodeHold>| Arc::as_ptr(hold).addr();
+                let [before, last] = [38, 39].map(|number| counter(&holds[number]));
+                assert_eq!(before, last, "a thread shares its pin with itself");
+                last
             };
             let threads = [(); GROUPS].map(|()| scope.spawn(look_up_often));
             threads.map(|thread| thread.join().unwrap())

@@ -63,7 +63,7 @@ impl ReadyIndex {
     }
 
     /// Finds a symbol for an owned handle. Returns its address and a reference to the pin of its tracker that this group of
-    /// threads shares, or `None` instead of the pin for an absolute symbol. Finds nothing if the group has no pin.
+    /// threads shares, or `None` instead of the pin for an absolute symbol. Finds nothing if this group should make a pin.
     #[inline]
     pub(crate) fn find_pinned(&self, name: &str, hash: NameHash) -> Option<(ExecutorAddr, Option<Arc<SharedPin>>)> {
         let find = |entries: ReadyEntries<'_>| {
@@ -72,7 +72,7 @@ impl ReadyIndex {
             if symbol.flags.contains(SymbolFlags::ABSOLUTE) {
                 return Some((symbol.address, None));
             }
-            match entry.pin.and_then(|pin| entries.0.pins.upgrade(pin, own_group())) {
+            match entry.pin.and_then(|pin| entries.0.pins.find(pin, own_group())) {
                 Some(pin) => Some((symbol.address, Some(pin))),
                 None if seeded_bug!("held_without_a_pin") && !symbol.is_absent() => Some((symbol.address, None)),
                 None => None,

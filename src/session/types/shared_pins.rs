@@ -5,7 +5,8 @@
 //! finds it there only counts one reference.
 //!
 //! Threads that count references of one pin in turn move its cache line between their cores each time. So threads are divided
-//! into [`GROUPS`] by their number, and each group shares a pin of its own, which its first lookup makes.
+//! into [`GROUPS`] by their number, and each group shares a pin of its own. Until it has one, it mostly shares that of another
+//! group.
 //!
 //! The session counts a shared pin as one pin of its tracker. Before the tracker is retired or transferred, the dylib drops its
 //! references. Either no handle has one, and the pin is gone. Or a handle keeps the pin: then the tracker is pinned, and a

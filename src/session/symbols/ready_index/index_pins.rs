@@ -2,6 +2,7 @@
 //!
 //! A number takes four bytes of an entry, a reference would take eight. The entry needs them for the name.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 
 use crate::session::types::shared_pins::{GROUPS, SharedPin};
@@ -19,6 +20,14 @@ pub(super) struct IndexPins {
     /// How many numbers were given out, those in `free` included.
     count: usize,
     free: Vec<PinNumber>,
+}
+
+/// Of so many lookups that find only a pin of another group, one finds nothing, and makes a pin.
+const BORROWS: u32 = 16;
+
+std::thread_local! {
+    /// How many such lookups the thread made. Models run on one thread of the system, so that there is one group.
+    static BORROWED: Cell<u32> = const { Cell::new(0) };
 }
 
 impl PinNumber {
@@ -60,9 +69,22 @@ impl IndexPins {
         }
     }
 
-    /// A reference to the pin of a group, if a handle or the dylib still has one.
+    /// A reference to the pin of a group, if a handle or the dylib still has one. A group without a pin gets that of another one
+    /// most of the time: making one pays for a symbol that is looked up often.
     #[inline]
-    pub(super) fn upgrade(&self, number: PinNumber, group: usize) -> Option<Arc<SharedPin>> {
+    pub(super) fn find(&self, number: PinNumber, group: usize) -> Option<Arc<SharedPin>> {
+        self.upgrade(number, group).or_else(|| self.find_other(number))
+    }
+
+    #[cold]
+    fn find_other(&self, number: PinNumber) -> Option<Arc<SharedPin>> {
+        let is_due = BORROWED.get() % BORROWS == BORROWS - 1;
+        BORROWED.set(BORROWED.get().wrapping_add(1));
+        if is_due { None } else { (0..GROUPS).find_map(|group| self.upgrade(number, group)) }
+    }
+
+    #[inline]
+    fn upgrade(&self, number: PinNumber, group: usize) -> Option<Arc<SharedPin>> {
         self.pins[group].get(number.index())?.upgrade()
     }
 }
@@ -97,11 +119,15 @@ mod tests {
     }
 
     #[test]
-    fn each_group_finds_its_own_pin_until_the_number_is_removed() {
+    fn each_group_finds_its_own_pin_or_mostly_that_of_another_until_the_number_is_removed() {
         let [first, second] = [(); 2].map(|()| Arc::new(SharedPin::new(Box::new(Held))));
         let mut pins = IndexPins::default();
         let [number, kept] = [(); 2].map(|()| pins.insert(0, &first).unwrap());
         let of = |pins: &IndexPins, group| pins.upgrade(number, group);
+        let found = [(); BORROWS as usize].map(|()| pins.find(number, GROUPS - 1));
+        let borrowed: Vec<_> = found.iter().flatten().collect();
+        assert!(borrowed.iter().all(|pin| Arc::ptr_eq(pin, &first)));
+        assert_eq!(borrowed.len() as u32, BORROWS - 1, "one of these lookups makes a pin");
         assert!(of(&pins, GROUPS - 1).is_none());
         pins.set(number, GROUPS - 1, &second);
         assert!(Arc::ptr_eq(&of(&pins, 0).unwrap(), &first) && Arc::ptr_eq(&of(&pins, GROUPS - 1).unwrap(), &second));
