@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use jittison_test_tools::require_that;
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
 use crate::native::{GNU, Twins, compile, directory, error_text, fails, has_failed, jittison, tool};
@@ -154,6 +156,40 @@ fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
         // The initialiser of the object would print.
         fails(&directory, &arguments).stderr(contains(words));
     }
+}
+
+// Seen red: libasan ended the process with a message of its own, and libtsan failed in the loader.
+#[test]
+fn the_library_of_a_sanitizer_is_refused_unless_the_process_was_started_with_it() {
+    let directory = directory();
+    let source = "#include <stdlib.h>\n#include <stdio.h>\n
+        __attribute__((constructor)) static void start(void) { puts(\"it ran\"); }
+        int main(int argc, char **argv) { char *block = malloc(10); block[argc + 7] = 1; free(block); return 3; }";
+    let main = object(&directory, "main.c", source);
+    for (library, name) in
+        [("asan", "libasan.so"), ("/no/such/libtsan.so.2", "libtsan.so"), ("liblsan.so.0", "liblsan.so")]
+    {
+        let refused = fails(&directory, &["run", &main, "-l", library]);
+        refused.stderr(contains(name).and(contains("LD_PRELOAD"))).stdout("");
+    }
+    // The library of another sanitizer replaces no allocator.
+    fails(&directory, &["run", &main, "-l", "ubsan_of_nobody"])
+        .stderr(contains("libubsan_of_nobody.so").and(contains("LD_PRELOAD").not()));
+
+    let library = tool(GNU.c, &directory).arg("-print-file-name=libasan.so").unwrap().stdout;
+    let library = String::from_utf8(library).unwrap().trim().to_string();
+    if !require_that(library.contains('/'), "libasan of gcc") {
+        return;
+    }
+    tool(GNU.c, &directory).args(["-c", "-fPIC", "-fsanitize=address", "main.c", "-o", "checked.o"]).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = jittison(&directory);
+        command.args(["run", "checked.o", "-l", "asan", "--"]).args(arguments);
+        command.env("LD_PRELOAD", &library).env("ASAN_OPTIONS", "detect_leaks=0").assert()
+    };
+    run(&[]).code(3).stdout("it ran\n");
+    // The block has ten bytes, and the program writes the twelfth one.
+    run(&["one", "two", "three"]).code(1).stderr(contains("heap-buffer-overflow"));
 }
 
 /// Writes a source file, and compiles it to an object of the same name.

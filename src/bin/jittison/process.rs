@@ -39,6 +39,7 @@ pub fn other_threads() -> usize {
 
 /// Opens a shared library by path, by file name, or by the bare name that linkers accept after `-l`.
 pub fn open_library(name: &str) -> Result<LoadedLibrary, String> {
+    check_sanitizer(name)?;
     let is_bare = !name.contains('/') && !name.contains(".so") && !Path::new(name).is_file();
     if !is_bare {
         return LoadedLibrary::open(name).map_err(|error| error.to_string());
@@ -52,6 +53,29 @@ pub fn open_library(name: &str) -> Result<LoadedLibrary, String> {
     let numbered = (0..10).rev().map(|number| format!("{plain}.{number}"));
     numbered.into_iter().find_map(|name| LoadedLibrary::open(&name).ok()).ok_or_else(|| first.to_string())
 }
+
+/// Refuses the library of a sanitizer, unless the process was started with it: opened later, it ends the process or replaces only a
+/// part of the allocator.
+fn check_sanitizer(name: &str) -> Result<(), String> {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let bare = file.strip_prefix("lib").unwrap_or(file);
+    let is_of = |sanitizer: &&&str| {
+        bare.strip_prefix(**sanitizer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    };
+    let Some(sanitizer) = SANITIZERS.iter().find(is_of) else { return Ok(()) };
+    let is_loaded = fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(&format!("/lib{sanitizer}")));
+    if is_loaded {
+        return Ok(());
+    }
+    Err(format!(
+        "lib{sanitizer}.so: the library of a sanitizer has to be the first that a process loads, and this process runs already; \
+         nothing was run; compile without the sanitizer, or start jittison with LD_PRELOAD=\"lib{sanitizer}.so libstdc++.so.6\""
+    ))
+}
+
+/// Sanitizers that replace the allocator.
+const SANITIZERS: [&str; 8] =
+    ["asan", "hwasan", "lsan", "tsan", "clang_rt.asan", "clang_rt.hwasan", "clang_rt.lsan", "clang_rt.tsan"];
 
 const MAX_WAIT: Duration = Duration::from_millis(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
