@@ -593,3 +593,36 @@ fn a_variable_of_the_c_library_that_the_program_defines_is_refused_if_the_librar
         run(&directory, inputs).code(status);
     }
 }
+
+// Seen red: threads of `std::thread` had no unsafe stack, which the `pthread_create` of Clang's `safe-stack` makes, and crashed.
+#[test]
+fn a_function_of_the_c_library_that_the_program_defines_is_refused_if_the_cpp_library_calls_it() {
+    let directory = directory();
+    let own = "
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <pthread.h>
+        int created;
+        int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
+            int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, \"pthread_create\");
+            created++;
+            return real(thread, attributes, run, argument);
+        }";
+    let plain = "
+        #include <pthread.h>
+        extern int created;
+        static void *run(void *x) { return x; }
+        int main(void) { pthread_t t; pthread_create(&t, 0, run, 0); pthread_join(t, 0); return 4 + created; }";
+    objects(&directory, &[], &[("own", own), ("plain", plain)]);
+    let threads = "#include <thread>
+        extern \"C\" int created;
+        int main() { std::thread([] {}).join(); return 4 + created; }";
+    fs::write(directory.join("threads.cpp"), threads).expect("a source");
+    tool("g++", &directory).args(["-c", "-fPIC", "threads.cpp", "-o", "threads.o"]).unwrap();
+    archive(&directory, "rc", "libown.a", &["own.o"]);
+    run(&directory, &["plain.o", "own.o"]).code(5);
+    for other in ["own.o", "libown.a"] {
+        let refused = run_fails(&directory, &["threads.o", other]);
+        refused.stderr(contains("`pthread_create`").and(contains("_ZNSt6thread15_M_start_thread")));
+    }
+}

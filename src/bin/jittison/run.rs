@@ -26,7 +26,7 @@ use crate::archives::{Requirements, check_order, may_be_of_compiler, support_lib
 use crate::args::RunArgs;
 use crate::follower::Follower;
 use crate::inputs::{Group, Input, Inputs, gather};
-use crate::interposed::check_variables;
+use crate::interposed::check_interposed;
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
@@ -97,7 +97,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<&Follo
     if !args.no_exec {
         check_entry(&dylibs[0].0, &args.entry, &required[0])?;
         dylibs.iter().try_for_each(|(dylib, _)| check_allocator(dylib))?;
-        dylibs.iter().zip(&required).try_for_each(|((dylib, _), required)| check_variables(dylib, required))?;
+        dylibs.iter().zip(&required).try_for_each(|((dylib, _), required)| check_interposed(dylib, required))?;
     }
     let mut failures = Failures::default();
     for (dylib, objects) in &objects {
