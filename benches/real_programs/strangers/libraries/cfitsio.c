@@ -1,4 +1,4 @@
-// libcfitsio-dev: cfitsio z bz2; m curl
+// libcfitsio-dev libcurl4-openssl-dev: cfitsio z bz2; m curl
 #include <fitsio.h>
 #include <stdio.h>
 

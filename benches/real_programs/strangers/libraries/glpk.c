@@ -1,4 +1,4 @@
-// libglpk-dev: glpk gmp z colamd amd suitesparseconfig ltdl; m dl
+// libglpk-dev libltdl-dev: glpk gmp z colamd amd suitesparseconfig ltdl; m dl
 #include <glpk.h>
 #include <stdio.h>
 

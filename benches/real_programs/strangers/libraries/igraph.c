@@ -1,4 +1,4 @@
-// libigraph-dev: igraph; m xml2 z gmp blas lapack arpack glpk stdc++ gomp
+// libigraph-dev libarpack2-dev: igraph; m xml2 z gmp blas lapack arpack glpk stdc++ gomp
 #include <igraph/igraph.h>
 
 int main(void) {

@@ -1,4 +1,4 @@
-// libx265-dev: x265; m pthread dl numa stdc++
+// libx265-dev libnuma-dev: x265; m pthread dl numa stdc++
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
