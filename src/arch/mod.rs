@@ -14,12 +14,16 @@
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
-//! | functions in assembly, prefetch instructions | `x86_64/asm.rs`, `x86_64/prefetch.rs` |
+//! | functions in assembly, prefetch instructions | `*/asm.rs`, `*/prefetch.rs` |
+//! | support functions of compilers that no shared library has | `aarch64/support_functions.rs` |
+//! | instruction caches | `aarch64/instruction_cache.rs`; x86-64 needs nothing |
 //!
 //! `tests/architecture/` checks that no other file of the library has code or numbers of an instruction set.
 //!
 //! # Invariants
 //! - **A1** A prefetch instruction changes nothing that a program can see. It never faults, whatever its address is.
+//! - **A2** Cache maintenance and barriers change no byte of memory. Maintenance by address does not fault if the address is
+//!   mapped and readable.
 
 mod aarch64;
 mod code_template;
@@ -48,19 +52,28 @@ pub(crate) use relocation_type::{RelocationType, RelocationTypes};
 use verify::{Mismatch, Relocation, SectionView};
 
 /// An instruction set and its ABI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arch {
     /// x86-64, System V psABI 1.0.
-    #[default]
     X86_64,
-    /// AArch64, ELF for the Arm 64-bit Architecture. Objects are linked, and nothing of them runs.
+    /// AArch64, ELF for the Arm 64-bit Architecture.
     Aarch64,
+}
+
+impl Default for Arch {
+    fn default() -> Arch {
+        Arch::NATIVE
+    }
 }
 
 impl Arch {
     /// What this process runs.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const NATIVE: Arch = Arch::X86_64;
+
+    /// What this process runs.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) const NATIVE: Arch = Arch::Aarch64;
 
     /// The architecture whose edges the quick loop of fix-up applies. Its fields are whole bytes.
     pub(crate) const QUICK: Arch = Arch::X86_64;
@@ -504,8 +517,8 @@ pub(crate) enum GotPairPart {
 
 // ---- this process ----
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("jittison runs linked code on x86-64 only");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("jittison runs linked code on x86-64 and AArch64 only");
 
 /// Bytes of a page. The kernel of x86-64 always has pages of this size. Kernels of other architectures may have larger ones;
 /// which size, a process learns only when it runs.
@@ -520,5 +533,7 @@ const MIN_SLOT_DISTANCE: i32 = i32::MIN + 64;
 /// hold. Code and what it refers to directly must be within this span.
 pub(crate) const REACH: u64 = 1 << 31;
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::native::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::native::*;

@@ -10,6 +10,7 @@
 use std::ffi::CString;
 use std::fmt;
 
+use crate::arch::support_function;
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind};
 use crate::host::thread_locals::{find_variable, prefer_static_offset};
@@ -76,7 +77,7 @@ pub(super) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     }
     let address = match version {
         Some(version) => os::process_symbol_of_version(&c_name, &version)?,
-        None => os::process_symbol(&c_name)?,
+        None => os::process_symbol(&c_name).or_else(|| support_function(name).map(|function| function as u64))?,
     };
     match os::symbol_kind(name, address) {
         SymbolKind::Function => Some(ProcessSymbol::Function(ExecutorAddr::new(address))),

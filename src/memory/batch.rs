@@ -16,7 +16,7 @@ use crate::memory::large_sections::LargeSection;
 use crate::memory::layout::granule_size;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::window::Window;
-use crate::sync::Arc;
+use crate::sync::{Arc, synchronize_processors};
 
 /// One allocation of a batch. Its large sections are sealed already.
 enum Member {
@@ -39,6 +39,7 @@ pub(crate) fn finalize_all(batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Resul
             allocation.mark_sealed();
         }
     }
+    synchronize_processors();
     members.into_iter().map(Member::finish).collect()
 }
 

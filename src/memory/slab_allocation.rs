@@ -9,6 +9,7 @@
 
 use std::ptr;
 
+use crate::arch::{FETCHES_EARLY, flush_code};
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
 use crate::error::{MemoryFault, Result};
 use crate::memory::allocation::{Finalized, InFlight, not_written};
@@ -20,7 +21,7 @@ use crate::memory::shard::{PoolSpan, Reservation, reserved_bytes};
 use crate::memory::statistics::MemoryUsage;
 use crate::memory::window::{ShardRef, only_span};
 use crate::prefetch::prefetch_to_write;
-use crate::sync::{Arc, MappedU64};
+use crate::sync::{Arc, MappedU64, synchronize_processors};
 
 /// Bytes of a segment that are prefetched. The hardware prefetcher brings the bytes after them.
 const PREFETCH_BYTES: usize = 2 << 10;
@@ -106,10 +107,17 @@ impl SlabAllocation {
         Ok(())
     }
 
-    /// Records that all spans have their final protection.
+    /// Records that all spans have their final protection, and makes the code visible to instruction fetches. The caller calls
+    /// `synchronize_processors` after it.
     pub(crate) fn mark_sealed(&mut self) {
         self.shard.window.mapped.wait_for_fork();
         self.is_sealed = true;
+        if FETCHES_EARLY {
+            let running = InFlight::address(self, SegmentKind::Code).value() as *const u8;
+            let written = self.working(SegmentKind::Code);
+            // SAFETY: M1, M4 - both are views of the span, which this allocation owns in a window that it keeps.
+            unsafe { flush_code(written.as_ptr(), running, written.len()) };
+        }
     }
 }
 
@@ -135,6 +143,7 @@ impl InFlight for SlabAllocation {
         // SAFETY: M1 - this allocation owns the spans, and `new` has opened them.
         unsafe { self.shard.window.seal_spans(&self.spans) }?;
         self.mark_sealed();
+        synchronize_processors();
         Ok(self)
     }
 }

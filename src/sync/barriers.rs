@@ -44,6 +44,8 @@ mod imp {
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
+    use crate::arch::FETCHES_EARLY;
+
     /// Whether this process is registered for `membarrier`.
     static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 
@@ -52,6 +54,27 @@ mod imp {
         // Miri has no such system call, so every barrier is a full fence there.
         let is_ready = !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         HAS_MEMBARRIER.store(is_ready, Ordering::Release);
+    }
+
+    /// Makes every other thread of the process forget the instructions that it fetched before. Called after code was written and
+    /// its caches were maintained, and before the code is published. A system call where processors fetch early
+    /// ([`FETCHES_EARLY`]), and nothing elsewhere.
+    ///
+    /// Linux has had it since 4.16 (`MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE`). Before that, nothing can be done from here.
+    #[inline(always)]
+    pub(crate) fn synchronize_processors() {
+        if FETCHES_EARLY && !cfg!(miri) {
+            synchronize_instructions();
+        }
+    }
+
+    #[cold]
+    fn synchronize_instructions() {
+        // The child of a fork has to register again.
+        if membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
+            let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
+            let _ = membarrier(MembarrierCommand::PrivateExpeditedSyncCore);
+        }
     }
 
     /// The frequent side of the barrier: a compiler fence, or a full fence where the kernel has no `membarrier`.
@@ -143,6 +166,9 @@ mod imp {
     loom::thread_local! {
         static BARRIER_WORD: usize = BARRIER_WORDS.assigned.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// Models run no linked code.
+    pub(crate) fn synchronize_processors() {}
 
     pub(crate) fn light_barrier() {
         let word = BARRIER_WORD.with(|word| *word);

@@ -476,6 +476,7 @@ fn an_instruction_does_the_same_in_a_thunk() {
 
 /// The first use in a thread allocates the thread's copy of the block, with code that uses vector registers.
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn the_first_use_of_a_variable_in_a_thread_keeps_the_vector_registers() {
     own_process!();
     if !std::is_x86_feature_detected!("avx") {

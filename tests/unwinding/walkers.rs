@@ -148,6 +148,7 @@ pub extern "C" fn jittison_test_stops_here(x: i64) -> i64 {
 
 // The gdb test enters linked code through this function: a frame of the host that has a name and a frame pointer at every
 // optimisation level. It calls its first argument with its second.
+#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".globl jittison_test_calls_from_here",
     ".type jittison_test_calls_from_here, @function",
@@ -163,6 +164,28 @@ std::arch::global_asm!(
     "call rax",
     "pop rbp",
     ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size jittison_test_calls_from_here, . - jittison_test_calls_from_here",
+);
+
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(
+    ".globl jittison_test_calls_from_here",
+    ".type jittison_test_calls_from_here, @function",
+    "jittison_test_calls_from_here:",
+    ".cfi_startproc",
+    "stp x29, x30, [sp, #-16]!",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset x29, -16",
+    ".cfi_offset x30, -8",
+    "mov x29, sp",
+    ".cfi_def_cfa_register x29",
+    "mov x16, x0",
+    "mov x0, x1",
+    "blr x16",
+    "ldp x29, x30, [sp], #16",
+    ".cfi_def_cfa sp, 0",
     "ret",
     ".cfi_endproc",
     ".size jittison_test_calls_from_here, . - jittison_test_calls_from_here",

@@ -2,6 +2,7 @@
 //! temporary directories, processes of a test's own, source files.
 
 mod compiled;
+mod cross;
 mod process;
 mod require;
 mod set_on_drop;
@@ -11,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use cross::{emulated, is_emulated, require_processor, require_x86_64};
 pub use process::*;
 pub use require::*;
 pub use set_on_drop::SetOnDrop;
@@ -40,7 +42,11 @@ pub fn gxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
     compile("g++", "c++", flags, source)
 }
 
+/// Assembles x86-64. On another architecture the test is skipped: `None`.
 pub fn asm(source: &str) -> Option<Vec<u8>> {
+    if !require_x86_64() {
+        return None;
+    }
     compile("gcc", "assembler", &[], source)
 }
 

@@ -16,6 +16,7 @@
 
 use std::process::{Command, Output};
 
+use crate::cross::emulated;
 use crate::require::pass_skips_on;
 
 /// Runs the rest of the calling test in its own process. The outer test passes if that process does.
@@ -64,7 +65,7 @@ pub fn is_rerun(test: &str) -> bool {
 
 /// A command that runs this program: all of its tests, unless the caller adds arguments.
 pub fn this_program() -> Command {
-    Command::new(std::env::current_exe().unwrap())
+    emulated(&std::env::current_exe().unwrap())
 }
 
 /// A command that runs `test` in its own process.

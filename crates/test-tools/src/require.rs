@@ -13,12 +13,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::cross::of_target;
 use crate::process::OWN_PROCESS;
 
 /// A command that runs `tool`: the name of a program in a directory of `PATH`, or a path. If there is no such program, the
 /// calling test is skipped: `None`, and the caller must return.
 pub fn require(tool: &str) -> Option<Command> {
-    require_that(find(tool).is_some(), tool).then(|| Command::new(tool))
+    let (tool, arguments) = of_target(tool);
+    require_that(find(&tool).is_some(), &tool).then(|| {
+        let mut command = Command::new(tool);
+        command.args(arguments);
+        command
+    })
 }
 
 /// A command that runs the Rust compiler.

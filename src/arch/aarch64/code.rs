@@ -26,6 +26,30 @@ pub(crate) fn stub(place: u64, distance: i32) -> [u8; STUB_SIZE] {
     code
 }
 
+/// Bytes of the entry of a lazy function.
+pub(crate) const LAZY_ENTRY_SIZE: usize = 40;
+
+/// The entry of a lazy function. It finds its slot by a distance, and jumps there with its number in `x17`:
+/// `bti c; adr x16, entry; ldrsw x17, distance; ldr x16, [x16, x17]; ldr x17, number; br x16`, then number and distance.
+///
+/// `distance` is the address of the slot minus that of the entry.
+#[cfg(any(test, target_arch = "aarch64"))]
+pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+    const INSTRUCTIONS: [u8; 24] = bytes([
+        BTI_C,
+        0x10ff_fff0, // adr x16, -4
+        0x9800_00d1, // ldrsw x17, +24
+        0xf871_6a10, // ldr x16, [x16, x17]
+        0x5800_0051, // ldr x17, +8
+        0xd61f_0200, // br x16
+    ]);
+    let mut code = [0; LAZY_ENTRY_SIZE];
+    code[..24].copy_from_slice(&INSTRUCTIONS);
+    code[24..32].copy_from_slice(&number.to_le_bytes());
+    code[32..36].copy_from_slice(&distance.to_le_bytes());
+    code
+}
+
 /// `atexit(f)` as `__cxa_atexit(f, 0, &__dso_handle)`.
 pub(crate) static ATEXIT: CodeTemplate<HandlerTarget> = CodeTemplate {
     bytes: &bytes::<5, 20>([
@@ -176,6 +200,15 @@ mod tests {
 
     fn instructions(code: &[u8]) -> Vec<u32> {
         code.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_lazy_entry_finds_its_number_and_its_slot_behind_its_instructions() {
+        let code = lazy_entry(0x1122_3344_5566_7788, -8);
+        let expected = [0xd503_245f, 0x10ff_fff0, 0x9800_00d1, 0xf871_6a10, 0x5800_0051, 0xd61f_0200];
+        assert_eq!(instructions(&code[..24]), expected);
+        assert_eq!(code[24..32], 0x1122_3344_5566_7788_u64.to_le_bytes());
+        assert_eq!(code[32..36], (-8i32).to_le_bytes());
     }
 
     #[test]

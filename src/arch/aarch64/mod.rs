@@ -1,10 +1,18 @@
-//! AArch64 (ELF for the Arm 64-bit Architecture, AAPCS64). Objects are linked on any host. Nothing of them runs yet.
+//! AArch64 (ELF for the Arm 64-bit Architecture, AAPCS64).
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod asm;
 pub(crate) mod code;
 mod field;
+#[cfg(target_arch = "aarch64")]
+mod instruction_cache;
+#[cfg(target_arch = "aarch64")]
+mod prefetch;
 pub(crate) mod relax;
 pub(crate) mod relocation;
 pub(crate) mod relocations;
+#[cfg(target_arch = "aarch64")]
+mod support_functions;
 #[cfg(test)]
 mod tests;
 pub(crate) mod verify;
@@ -26,3 +34,20 @@ pub(crate) fn is_mapping_symbol(name: &str) -> bool {
 /// A CIE without its length and id: version 1, "zR", code alignment 4, data alignment −8, return address in x30, FDE pointers
 /// pcrel sdata4; the CFA is sp.
 pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0, 0, 0, 0, 0];
+
+/// What only code of this process uses.
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod native {
+    pub(crate) use super::asm::{define_call_through, define_stack_end};
+    pub(crate) use super::code::lazy_entry;
+    pub(crate) use super::instruction_cache::flush_code;
+    pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
+    pub(crate) use super::support_functions::support_function;
+
+    /// Bytes of the entry of a lazy function.
+    pub(crate) const LAZY_ENTRY_SIZE: usize = super::code::LAZY_ENTRY_SIZE;
+    /// Whether one atomic exchange is both a store and a fence, and cheaper than the two.
+    pub(crate) const EXCHANGE_IS_FENCE: bool = false;
+    /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
+    pub(crate) const FETCHES_EARLY: bool = true;
+}

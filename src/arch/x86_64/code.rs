@@ -5,7 +5,9 @@ use crate::arch::code_template::{
     CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
 };
 use crate::arch::edge_kind::EdgeKind;
-use crate::arch::{LAZY_ENTRY_SIZE, PLAIN_STUB_SIZE, STUB_SIZE};
+#[cfg(target_arch = "x86_64")]
+use crate::arch::LAZY_ENTRY_SIZE;
+use crate::arch::{PLAIN_STUB_SIZE, STUB_SIZE};
 
 /// `int3`: fills the gaps in code.
 pub(crate) const TRAP: u8 = 0xcc;
@@ -38,6 +40,7 @@ pub(crate) fn is_branch_operand(before: &[u8]) -> bool {
 
 /// The entry of a lazy function: `endbr64; movabs $number,%r11; jmp *slot(%rip)`. `distance` is the address of the slot
 /// minus that of the entry.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
     let mut code = [0; LAZY_ENTRY_SIZE];
     code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);

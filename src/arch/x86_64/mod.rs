@@ -55,4 +55,18 @@ pub(crate) mod native {
     pub(crate) const LAZY_ENTRY_SIZE: usize = 20;
     /// Whether one atomic exchange is both a store and a fence, and cheaper than the two.
     pub(crate) const EXCHANGE_IS_FENCE: bool = true;
+    /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
+    pub(crate) const FETCHES_EARLY: bool = false;
+
+    /// Code calls no function of the compiler's support library that every program needs.
+    pub(crate) fn support_function(_name: &str) -> Option<*const std::ffi::c_void> {
+        None
+    }
+
+    /// Does nothing: instruction fetches see stores (Intel SDM, volume 3, 13.6).
+    ///
+    /// # Safety
+    /// As on other architectures: both ranges are mapped and readable.
+    #[inline(always)]
+    pub(crate) unsafe fn flush_code(_working: *const u8, _running: *const u8, _size: usize) {}
 }

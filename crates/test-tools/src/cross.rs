@@ -1,0 +1,56 @@
+//! Tools for the architecture of the tests, where the tests of another architecture run under an emulator.
+//!
+//! Two environment variables tell of it; `.ci/aarch64` sets them:
+//!
+//! | variable | what it is | example |
+//! |---|---|---|
+//! | `JITTISON_CROSS` | the triple of GNU tools and of clang | `aarch64-linux-gnu` |
+//! | `JITTISON_EMULATOR` | the emulator | `qemu-aarch64` |
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use crate::require::require_that;
+
+/// Whether this program runs under an emulator.
+pub fn is_emulated() -> bool {
+    env::var_os("JITTISON_EMULATOR").is_some()
+}
+
+/// Skips the calling test (`false`, and the caller must return) under an emulator, which does not do what `needs` names.
+pub fn require_processor(needs: &str) -> bool {
+    require_that(!is_emulated(), needs)
+}
+
+/// Skips the calling test (`false`, and the caller must return) on an architecture other than x86-64.
+pub fn require_x86_64() -> bool {
+    require_that(cfg!(target_arch = "x86_64"), "x86-64")
+}
+
+/// A command that runs a program of this architecture.
+pub fn emulated(program: &Path) -> Command {
+    match env::var_os("JITTISON_EMULATOR") {
+        None => Command::new(program),
+        Some(emulator) => {
+            let mut command = Command::new(emulator);
+            command.arg(program);
+            command
+        }
+    }
+}
+
+/// The name of the tool that works for this architecture, and arguments that it needs for that.
+pub(crate) fn of_target(tool: &str) -> (String, Vec<String>) {
+    let Ok(triple) = env::var("JITTISON_CROSS") else { return (tool.to_string(), Vec::new()) };
+    match tool {
+        "gcc" | "g++" | "cc" | "c++" | "ar" | "nm" | "ld" | "objcopy" | "objdump" | "readelf" | "strip" => {
+            (format!("{triple}-{tool}"), Vec::new())
+        }
+        _ if tool.starts_with("clang") => (tool.to_string(), vec![format!("--target={triple}")]),
+        _ if Path::new(tool).ends_with("rustc") => {
+            (tool.to_string(), vec!["--target".to_string(), triple.replace("-linux-", "-unknown-linux-")])
+        }
+        _ => (tool.to_string(), Vec::new()),
+    }
+}
