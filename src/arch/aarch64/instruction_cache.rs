@@ -67,10 +67,7 @@ impl CacheLines {
     fn from_register(register: u64) -> CacheLines {
         let line = |shift: u32| 4usize << ((register >> shift) & 0xf);
         let is_coherent = |bit: u32| register >> bit & 1 == 1;
-        CacheLines {
-            data: (!is_coherent(28)).then(|| line(16)),
-            instructions: (!is_coherent(29)).then(|| line(0)),
-        }
+        CacheLines { data: (!is_coherent(28)).then(|| line(16)), instructions: (!is_coherent(29)).then(|| line(0)) }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Machine code of the linker's own: stubs, entries of lazy and indirect functions, the function of TLS descriptors,
 //! handlers with a handle, counters of calls.
 
+#[cfg(target_arch = "x86_64")]
+use crate::arch::LAZY_ENTRY_SIZE;
 use crate::arch::code_template::{
     CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
 };
 use crate::arch::edge_kind::EdgeKind;
-#[cfg(target_arch = "x86_64")]
-use crate::arch::LAZY_ENTRY_SIZE;
 use crate::arch::{PLAIN_STUB_SIZE, STUB_SIZE};
 
 /// `int3`: fills the gaps in code.
