@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use jittison_test_support as support;
 
 use jittison::host::LazyFailureHandler;
-use jittison::link::{BuiltGraph, Edge, EdgeKind, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
+use jittison::link::{BuiltGraph, GraphBuilder, NewBlock, NewSymbol, SymbolScope};
 use jittison::{CompileRequest, Error, Jit, JitBuilder, JitDylib};
+use support::machine_code::{self, MachineCode};
 
 type Number = extern "C" fn() -> i64;
 
@@ -62,33 +63,27 @@ fn session(builder: JitBuilder) -> (Jit, Log, Log) {
 
 /// `long symbol(void) { return number; }`
 fn number(request: &CompileRequest<'_>, number: i32) -> Result<BuiltGraph, Error> {
-    let mut code = vec![0x48, 0xc7, 0xc0]; // mov $number, %rax
-    code.extend(number.to_le_bytes());
-    code.push(0xc3); // ret
-    graph(request, &code, &[])
+    graph(request, |_| MachineCode { bytes: machine_code::returns(number), edges: Vec::new() })
 }
 
 /// `long symbol(void) { return callee() + 1; }`
 fn one_more(request: &CompileRequest<'_>, callee: &str) -> Result<BuiltGraph, Error> {
-    // push %rbx; call callee; inc %rax; pop %rbx; ret
-    graph(request, &[0x53, 0xe8, 0, 0, 0, 0, 0x48, 0xff, 0xc0, 0x5b, 0xc3], &[(2, callee)])
+    graph(request, |graph| machine_code::one_more_than(graph.add_external(callee)))
 }
 
-/// A graph that defines the requested symbol as `code`, with the fields of calls.
-fn graph(request: &CompileRequest<'_>, code: &[u8], calls: &[(u32, &str)]) -> Result<BuiltGraph, Error> {
+/// A graph that defines the requested symbol as what `code` writes.
+fn graph(
+    request: &CompileRequest<'_>,
+    code: impl FnOnce(&mut GraphBuilder) -> MachineCode,
+) -> Result<BuiltGraph, Error> {
     let mut graph = GraphBuilder::new(&format!("{} tier {}", request.function, request.tier));
-    let block = graph.add_block(NewBlock::code(code));
-    let symbol = NewSymbol::function(request.symbol, block, 0).with_size(code.len() as u64);
+    let code = code(&mut graph);
+    let size = code.bytes.len();
+    let block = graph.add_block(NewBlock::code(code.bytes));
+    let symbol = NewSymbol::function(request.symbol, block, 0).with_size(size as u64);
     let symbol = graph.add_symbol(symbol.with_scope(SymbolScope::Hidden));
-    let edge = |graph: &mut GraphBuilder, (offset, callee): &(u32, &str)| Edge {
-        offset: *offset,
-        kind: EdgeKind::Branch32,
-        symbol: graph.add_external(callee),
-        addend: -4,
-    };
-    let edges: Vec<Edge> = calls.iter().map(|call| edge(&mut graph, call)).collect();
-    graph.set_edges(block, &edges);
-    graph.add_unwind(symbol, code.len() as u32, &[]);
+    graph.set_edges(block, &code.edges);
+    graph.add_unwind(symbol, size as u32, &[]);
     graph.finish()
 }
 

@@ -255,12 +255,12 @@ fn what_a_graph_defines_beyond_its_function_goes_with_it() {
     let layer = jit.compile_on_demand(move |request: &CompileRequest<'_>| {
         seen.store(true, Ordering::Relaxed);
         let mut graph = GraphBuilder::new(request.function);
-        // mov table(%rip), %rax; ret
-        let code = graph.add_block(NewBlock::code(&[0x48, 0x8b, 0x05, 0, 0, 0, 0, 0xc3][..]));
         let table = graph.add_block(NewBlock::constants(&77u64.to_le_bytes()[..]));
         let table = graph.add_symbol(NewSymbol::new("table", table, 0).with_size(8));
+        let load = machine_code::load(table);
+        let code = graph.add_block(NewBlock::code(load.bytes));
         graph.add_symbol(NewSymbol::function(request.symbol, code, 0));
-        graph.set_edges(code, &[Edge { offset: 3, kind: EdgeKind::Delta32, symbol: table, addend: -4 }]);
+        graph.set_edges(code, &load.edges);
         graph.finish().map(CompiledFunction::from)
     });
     let tracker = jit.main_dylib().create_tracker().unwrap();

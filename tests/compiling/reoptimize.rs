@@ -103,12 +103,8 @@ fn callers_on_many_threads_see_each_tier_whole_and_the_old_tier_is_freed() {
 fn the_call_that_uses_the_count_up_keeps_its_arguments() {
     type Sum = extern "C" fn(i64, i64, i64, i64, i64, i64, f64) -> i64;
     let (jit, ..) = session(Jit::builder());
-    // rdi + rsi + rdx + rcx + r8 + r9 + (long) xmm0
-    let sum = [
-        0x48, 0x8d, 0x04, 0x37, 0x48, 0x01, 0xd0, 0x48, 0x01, 0xc8, 0x4c, 0x01, 0xc0, 0x4c, 0x01, 0xc8, 0xf2, 0x4c,
-        0x0f, 0x2c, 0xd8, 0x4c, 0x01, 0xd8, 0xc3,
-    ];
-    let compile = move |request: &CompileRequest<'_>| graph(request, &sum, &[]).map(CompiledFunction::from);
+    let sum = |_: &mut GraphBuilder| MachineCode { bytes: machine_code::sum_of_arguments(), edges: Vec::new() };
+    let compile = move |request: &CompileRequest<'_>| graph(request, sum).map(CompiledFunction::from);
     let functions = add(&jit.reoptimize_layer(compile, &[3]), &jit, &["sum"]);
     let sum = function::<Sum>(&jit, "sum");
     (0..6).for_each(|_| assert_eq!(sum.call(1, 20, 300, 4000, 50_000, 600_000, 7e6), 7_654_321));

@@ -1,7 +1,7 @@
 //! Versions that a code generator hands over as graphs.
 
 use jittison::base::SegmentKind;
-use jittison::link::{BuiltGraph, Edge, EdgeKind, GraphBuilder, NewBlock, NewSymbol};
+use jittison::link::{BuiltGraph, GraphBuilder, NewBlock, NewSymbol};
 use jittison::{ErrorKind, PreparedPatch};
 
 use crate::support::*;
@@ -14,14 +14,9 @@ fn bump(times: usize, start: i64, size: usize) -> BuiltGraph {
     value.resize(size, 0);
     let variable = graph.add_block(NewBlock::new(".data", SegmentKind::Data, value).with_align(8));
     let counter = graph.add_symbol(NewSymbol::new("counter", variable, 0).with_size(size as u64));
-    // mov counter(%rip), %rax; add %rdi, %rax …; mov %rax, counter(%rip); ret
-    let load = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
-    let add = [0x48, 0x01, 0xf8].repeat(times);
-    let store = [0x48, 0x89, 0x05, 0, 0, 0, 0, 0xc3];
-    let field = (load.len() + add.len() + 3) as u32;
-    let code = graph.add_block(NewBlock::code([&load[..], &add, &store].concat()));
-    let edge = |offset| Edge { offset, kind: EdgeKind::Delta32, symbol: counter, addend: -4 };
-    graph.set_edges(code, &[edge(3), edge(field)]);
+    let add = machine_code::add_to(counter, times);
+    let code = graph.add_block(NewBlock::code(add.bytes));
+    graph.set_edges(code, &add.edges);
     graph.add_symbol(NewSymbol::function("bump", code, 0));
     graph.finish().unwrap()
 }
@@ -84,7 +79,7 @@ fn a_graph_whose_variable_has_grown_is_refused_and_leaves_nothing() {
 /// A function, and variables of one block without sizes, at these offsets.
 fn unsized_variables(variables: &[(&str, u64)], block: usize) -> BuiltGraph {
     let mut graph = GraphBuilder::new("unsized.graph");
-    let code = graph.add_block(NewBlock::code(&[0xc3][..]));
+    let code = graph.add_block(NewBlock::code(machine_code::ret()));
     graph.add_symbol(NewSymbol::function("bump", code, 0));
     let data = graph.add_block(NewBlock::data(vec![0; block]));
     for (name, offset) in variables {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jittison::link::{BuiltGraph, GraphBuilder, InitializerKind, NewBlock, NewSymbol};
 
+use crate::support::machine_code;
 use crate::*;
 
 /// `long name(long n) { return value; }`. `change` may add more.
 fn returns(name: &str, value: u8, change: impl FnOnce(&mut GraphBuilder)) -> BuiltGraph {
     let mut graph = GraphBuilder::new("version.graph");
-    let code = graph.add_block(NewBlock::code(&[0xb8, value, 0, 0, 0, 0xc3][..])); // mov $value, %eax; ret
+    let code = graph.add_block(NewBlock::code(machine_code::returns(value.into())));
     graph.add_symbol(NewSymbol::function(name, code, 0));
     change(&mut graph);
     graph.finish().unwrap()
@@ -110,7 +111,7 @@ fn versions_that_leave_more_under_their_dylib_have_dylibs_of_their_own() {
         graph.add_block(block);
     };
     let with_initializer = |graph: &mut GraphBuilder| {
-        let code = graph.add_block(NewBlock::code(&[0xc3][..]));
+        let code = graph.add_block(NewBlock::code(machine_code::ret()));
         let function = graph.add_symbol(NewSymbol::local("init", code, 0));
         graph.add_initializers(InitializerKind::Init, 65_535, &[function]);
     };

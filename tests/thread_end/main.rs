@@ -180,11 +180,10 @@ impl World {
     }
 
     fn use_compilers(&self, jit: &Jit) {
-        // A function that returns the number of its tier: mov $TIER, %rax; ret
+        // A function that returns the number of its tier.
         let compile = |request: &CompileRequest<'_>| {
             let mut graph = GraphBuilder::new(request.symbol);
-            let code = [0x48, 0xc7, 0xc0, request.tier as u8, 0, 0, 0, 0xc3];
-            let code = graph.add_block(NewBlock::code(&code[..]));
+            let code = graph.add_block(NewBlock::code(machine_code::returns(request.tier as i32)));
             graph.add_symbol(NewSymbol::function(request.symbol, code, 0));
             Ok(CompiledFunction::new(graph.finish()?))
         };

@@ -9,6 +9,7 @@ pub mod archive_bytes;
 pub mod bench;
 mod debuggers;
 mod frames;
+pub mod machine_code;
 
 use std::fs;
 use std::time::Duration;
