@@ -11,7 +11,10 @@
 
 use std::borrow::Cow;
 
+use crate::arch::{EdgeKind, KindSet};
+use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
+use crate::link::edge::{BlockId, Edge};
 use crate::link::graph::{Binding, Definition, LinkGraph, Role, SymbolIndex, Text};
 
 /// Turns the global definitions for which `is_owned` is false into externals, and drops the groups that have lost all
@@ -21,6 +24,8 @@ use crate::link::graph::{Binding, Definition, LinkGraph, Role, SymbolIndex, Text
 /// [`LinkFault::Unsupported`], for a dropped group whose initialisers would not run with this object.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) -> Result<(), Error> {
     let mut has_dropped = false;
+    // Definitions that leave their bytes in a section, though the object has no choice of definitions.
+    let mut replaced: Vec<(SymbolIndex, BlockId)> = Vec::new();
     // By group: the number of its definitions, and how many of them are owned.
     let mut definition_counts = vec![(0u32, 0u32); graph.group_signatures.len()];
     for index in graph.first_global as usize..graph.symbols.len() {
@@ -44,17 +49,22 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
         if owned {
             continue;
         }
-        if let Some(block) = block {
+        if let Some(id) = block {
             // Only the block of a common symbol has a fixed name here. It holds nothing else, so it is dropped. A
             // section stays.
-            let block = &mut graph.blocks[block.index()];
+            let block = &mut graph.blocks[id.index()];
             block.is_dropped = matches!(block.name, Text::Fixed(_));
             if block.is_dropped {
                 has_dropped = true;
                 graph.lost_commons.push((SymbolIndex(index as u32), block.align));
+            } else if graph.symbols[index].binding == Binding::Global {
+                replaced.push((SymbolIndex(index as u32), id));
             }
         }
         graph.make_external(SymbolIndex(index as u32));
+    }
+    if !replaced.is_empty() {
+        check_anchors(graph, &replaced)?;
     }
     if !definition_counts.is_empty() {
         has_dropped |= drop_lost_groups(graph, &definition_counts, &is_owned)?;
@@ -63,6 +73,40 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
         graph.undefine_dropped();
     }
     Ok(())
+}
+
+/// Refuses code that may reach the bytes of a replaced variable without its name. With gcc's section anchors (`-fsection-anchors`,
+/// the default on AArch64 from `-O1` on), code finds variables of its section by their distance from a local symbol. It would
+/// not follow the other definition, so two variables would stand for one.
+///
+/// # Errors
+/// [`LinkFault::Unsupported`], for a variable in a section with an anchor that code uses, unless code goes to the variable through
+/// the GOT.
+#[cold]
+fn check_anchors(graph: &LinkGraph, replaced: &[(SymbolIndex, BlockId)]) -> Result<(), Error> {
+    let is_anchor_of = |symbol: SymbolIndex, block: BlockId| {
+        let in_block = matches!(graph.definition(symbol), Definition::Block(of, _) if of == block);
+        in_block && graph.name_bytes(symbol).starts_with(b".LANCHOR")
+    };
+    let code = || graph.blocks().filter(|(_, block)| block.pool == SegmentKind::Code);
+    let has_edge = |is_meant: &dyn Fn(&Edge) -> bool| code().any(|(id, _)| graph.edges(id).iter().any(is_meant));
+    // Code that expects another definition goes through the GOT or a TLS entry, everywhere.
+    let expects_another = |symbol| {
+        let by_entry = |kind: EdgeKind| kind.needs_got_slot() || KindSet::THREAD_LOCAL_ENTRY.contains(kind);
+        has_edge(&|edge| edge.symbol == symbol && by_entry(edge.kind))
+    };
+    let may_use_anchor = |(symbol, block): &&(SymbolIndex, BlockId)| {
+        has_edge(&|edge| is_anchor_of(edge.symbol, *block)) && !expects_another(*symbol)
+    };
+    let Some((symbol, block)) = replaced.iter().find(may_use_anchor) else { return Ok(()) };
+    Err(graph.fault(LinkFault::Unsupported {
+        what: "section anchors, by which code may reach its own copy of a variable that keeps its place elsewhere; compile \
+               with -fno-section-anchors"
+            .to_string(),
+        section: graph.block_name(*block).to_string(),
+        offset: 0,
+        symbol: graph.symbol_name(*symbol).to_string(),
+    }))
 }
 
 impl LinkGraph {

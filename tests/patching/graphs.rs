@@ -4,6 +4,7 @@ use jittison::base::SegmentKind;
 use jittison::link::{BuiltGraph, GraphBuilder, NewBlock, NewSymbol};
 use jittison::{ErrorKind, PreparedPatch};
 
+use crate::support::machine_code;
 use crate::support::*;
 use crate::*;
 
@@ -60,6 +61,43 @@ fn a_graph_shares_the_variables_of_an_object_and_the_reverse() {
     assert_eq!(function.call(1), 51);
     drop(commit(&kernels, &object));
     assert_eq!(function.call(1), 50);
+}
+
+/// As `bump`, but its code finds the variable by a section anchor, as gcc's does on AArch64.
+fn anchored_bump(goes_by_got_too: bool) -> BuiltGraph {
+    let mut graph = GraphBuilder::new("anchored.graph");
+    let variable = graph.add_block(NewBlock::new(".data", SegmentKind::Data, vec![0; 8]).with_align(8));
+    let counter = graph.add_symbol(NewSymbol::new("counter", variable, 0).with_size(8));
+    let anchor = graph.add_symbol(NewSymbol::local(".LANCHOR0", variable, 0));
+    let add = machine_code::add_to(anchor, 1);
+    let code = graph.add_block(NewBlock::code(add.bytes));
+    graph.set_edges(code, &add.edges);
+    graph.add_symbol(NewSymbol::function("bump", code, 0));
+    if goes_by_got_too {
+        let load = machine_code::load_by_got(counter);
+        let code = graph.add_block(NewBlock::code(load.bytes));
+        graph.set_edges(code, &load.edges);
+    }
+    graph.finish().unwrap()
+}
+
+#[test]
+fn code_that_finds_a_kept_variable_by_a_section_anchor_is_refused() {
+    own_process!();
+    let jit = new_jit();
+    let kernels = jit.patchable_builder(jit.main_dylib(), &["bump"]).history(0).build().unwrap();
+    drop(commit_graph(&kernels, anchored_bump(false)));
+    let function = find(&jit, "bump");
+    assert_eq!(function.call(1), 1);
+    let error = link_graph(&kernels, anchored_bump(false)).err().unwrap().to_string();
+    assert!(error.contains("section anchors") && error.contains("-fno-section-anchors"), "{error}");
+    assert!(error.contains("counter") && error.contains(".data"), "{error}");
+    assert_eq!(function.call(1), 2, "callers stay");
+    // Code that goes by the GOT expects that another object may define the variable: it never uses the anchor for it.
+    drop(commit_graph(&kernels, anchored_bump(true)));
+    drop(function);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]

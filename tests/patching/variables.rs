@@ -54,7 +54,8 @@ fn versions_share_dylib_common_hidden_and_thread_local_variables() {
     own_process!();
     let version = |step: i64| {
         gcc(
-            &["-O2", "-fPIC", "-fcommon"],
+            // Section anchors would reach `hidden` without its name.
+            &["-O2", "-fPIC", "-fcommon", "-fno-section-anchors"],
             &format!(
                 "long counter = 5; long common; __attribute__((visibility(\"hidden\"))) long hidden = 7;
                  __thread long own = 9; static long local = 1; const long constant = {step};

@@ -50,6 +50,19 @@ pub fn load(variable: SymbolIndex) -> MachineCode {
     MachineCode { bytes: words(&[0x9000_0001, 0xf940_0020, RET]), edges: page_and_offsets(variable, &[4]) }
 }
 
+/// The same through the GOT, as position-independent code reaches a variable that another object may define.
+pub fn load_by_got(variable: SymbolIndex) -> MachineCode {
+    if IS_X86_64 {
+        // mov variable@GOTPCREL(%rip), %rax; mov (%rax), %rax; ret
+        let bytes = vec![0x48, 0x8b, 0x05, 0, 0, 0, 0, 0x48, 0x8b, 0x00, 0xc3];
+        return MachineCode { bytes, edges: vec![edge(3, EdgeKind::GotLoad32, variable, -4)] };
+    }
+    // adrp x1, :got:variable; ldr x1, [x1, :got_lo12:variable]; ldr x0, [x1]
+    let kinds = [(0, Aarch64Relocation::AdrGotPage), (4, Aarch64Relocation::Ld64GotLo12Nc)];
+    let edges = kinds.map(|(offset, kind)| edge(offset, EdgeKind::Aarch64(kind), variable, 0));
+    MachineCode { bytes: words(&[0x9000_0001, 0xf940_0021, 0xf940_0020, RET]), edges: edges.to_vec() }
+}
+
 /// `long f(long n) { return variable += times * n; }`
 pub fn add_to(variable: SymbolIndex, times: usize) -> MachineCode {
     if IS_X86_64 {
