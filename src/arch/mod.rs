@@ -274,6 +274,14 @@ impl Arch {
         }
     }
 
+    /// Whether an instruction with an edge of a kind makes the address of the edge's symbol. `before` are the bytes before the field.
+    pub(crate) fn makes_address(self, kind: EdgeKind, before: &[u8]) -> bool {
+        match self {
+            Arch::X86_64 => kind == EdgeKind::Delta32 && !x86_64::code::is_branch_operand(before),
+            Arch::Aarch64 => aarch64::relocations::makes_address(kind),
+        }
+    }
+
     /// Bytes that a thunk may take for each far operand.
     pub(crate) fn max_thunk_size(self) -> usize {
         match self {

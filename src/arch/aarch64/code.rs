@@ -27,6 +27,7 @@ pub(crate) fn stub(place: u64, distance: i32) -> [u8; STUB_SIZE] {
 }
 
 /// Bytes of the entry of a lazy function.
+#[cfg(any(test, target_arch = "aarch64"))]
 pub(crate) const LAZY_ENTRY_SIZE: usize = 40;
 
 /// The entry of a lazy function. It finds its slot by a distance, and jumps there with its number in `x17`:

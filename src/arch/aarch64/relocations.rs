@@ -47,6 +47,26 @@ pub(crate) fn kind_name(kind: EdgeKind) -> &'static str {
     }
 }
 
+/// Whether an instruction of a kind computes the address of its symbol, or a part of it.
+pub(crate) fn makes_address(kind: EdgeKind) -> bool {
+    use Aarch64Relocation as R;
+    let EdgeKind::Aarch64(relocation) = kind else { return false };
+    matches!(
+        relocation,
+        R::AdrPrelLo21
+            | R::AdrPrelPgHi21
+            | R::AdrPrelPgHi21Nc
+            | R::AddAbsLo12Nc
+            | R::MovwUabsG0
+            | R::MovwUabsG0Nc
+            | R::MovwUabsG1
+            | R::MovwUabsG1Nc
+            | R::MovwUabsG2
+            | R::MovwUabsG2Nc
+            | R::MovwUabsG3
+    )
+}
+
 /// Whether edges of a kind occur in AArch64 code. The linker makes distances of 32 bits.
 pub(crate) fn has_kind(kind: EdgeKind) -> bool {
     use EdgeKind::*;

@@ -96,9 +96,9 @@ fn takes_address(file: &ObjectFile<'_>, section: &Section<'_>, relocation: &Relo
         return false;
     }
     match (section.class, relocation.kind) {
-        (Class::Code, Some(EdgeKind::Delta32)) => {
+        (Class::Code, Some(kind)) if kind != EdgeKind::Pointer64 => {
             let before = section.content.get(..relocation.offset as usize).unwrap_or_default();
-            !file.arch.is_branch_operand(before)
+            file.arch.makes_address(kind, before)
         }
         (Class::Code | Class::Variables(_), Some(EdgeKind::Pointer64)) => true,
         (Class::Constants, Some(EdgeKind::Pointer64)) => section.is_writable(),
