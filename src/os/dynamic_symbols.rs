@@ -117,8 +117,9 @@ impl DynamicTables {
         // SAFETY: O5 - the library is loaded, by contract; the record counts `dlpi_phnum` program headers at `dlpi_phdr`.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
+        // A library may be mapped below the addresses that its file states. Then its load address wraps around.
         // SAFETY: O5 - the library is loaded, by contract; its program headers say where its dynamic section is.
-        unsafe { DynamicTables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2]) }
+        unsafe { DynamicTables::at(info.dlpi_addr, info.dlpi_addr.wrapping_add(dynamic.p_vaddr) as *const [u64; 2]) }
     }
 
     /// # Safety
@@ -130,7 +131,7 @@ impl DynamicTables {
             // SAFETY: O5 - the dynamic section of a loaded library is readable up to its null entry, at which the loop ends.
             let [tag, value] = unsafe { entry.read_unaligned() };
             // glibc makes these values absolute when it loads a library. Other loaders and the kernel's vdso do not.
-            let address = if value < base { base + value } else { value };
+            let address = if value < base { base.wrapping_add(value) } else { value };
             match tag {
                 0 => break,
                 5 => strings = address,
@@ -256,5 +257,28 @@ mod tests {
         assert_eq!(kind(c"errno"), SymbolKind::ThreadLocal);
         assert_eq!(symbol_kind("printf", 0x1234), SymbolKind::Data, "no library has the name at this address");
         assert_eq!(symbol_kind("no such symbol, anywhere", 0), SymbolKind::Data);
+    }
+    /// Symptom: a library that was mapped below the addresses in its file, as some kernels map their vdso, ended the process.
+    #[test]
+    fn a_library_below_the_addresses_of_its_file_is_read() {
+        let names = b"\0f\0";
+        let symbols = [[0u64; 3]; 2];
+        let hash = [1u32, 1, 1, 0, 0, 0, 1, 1];
+        // As in the file, whose addresses are higher than those in memory.
+        let shift = 1u64 << 32;
+        let of_file = |pointer: *const u8| pointer as u64 + shift;
+        let dynamic = [
+            [5, of_file(names.as_ptr())],
+            [6, of_file(symbols.as_ptr().cast())],
+            [0x6fff_fef5, of_file(hash.as_ptr().cast())],
+            [0, 0],
+        ];
+        // SAFETY: zeroes are a value of these C structs.
+        let (mut header, mut info): (libc::Elf64_Phdr, libc::dl_phdr_info) = unsafe { std::mem::zeroed() };
+        (header.p_type, header.p_vaddr) = (2, of_file(dynamic.as_ptr().cast()));
+        (info.dlpi_addr, info.dlpi_phdr, info.dlpi_phnum) = (shift.wrapping_neg(), &header, 1);
+        // SAFETY: O5 - the headers and the tables are those above, which live.
+        let tables = unsafe { DynamicTables::of(&info) };
+        assert!(tables.is_some_and(|tables| tables.strings == names.as_ptr()));
     }
 }
