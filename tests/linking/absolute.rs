@@ -46,6 +46,9 @@ fn word(address: u64) -> u64 {
 
 #[test]
 fn a_low_absolute_target_is_reached_through_the_got_from_a_far_window() {
+    if !require_x86_64() {
+        return;
+    }
     for target in [0x1000, 0x7fff_0000, 0xffff_ffff_8000_0000, 0] {
         let Some((_jit, code)) = Code::link(target) else { return };
         assert!(code.address > 1 << 33, "the window must be far from the target");
@@ -72,6 +75,9 @@ fn a_low_absolute_target_is_reached_through_the_got_from_a_far_window() {
 
 #[test]
 fn a_target_in_reach_is_reached_directly() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(near) = c("long near(void) { return 9; }") else { return };
     let jit = new_jit();
     let _near = add(&jit, jit.main_dylib(), "near.o", &near);
@@ -116,6 +122,9 @@ fn relaxed_calls_loads_and_jumps_run() {
 
 #[test]
 fn got_loads_without_an_opcode_or_with_another_addend_are_not_relaxed() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = asm("
         .text
         start: .long 0

@@ -131,6 +131,9 @@ fn every_kind_of_content_has_its_bytes_where_it_runs() {
 
 #[test]
 fn a_generator_writes_in_place_once_in_a_release_build() {
+    if !require_x86_64() {
+        return;
+    }
     let (jit, calls) = (new_jit(), Arc::new(AtomicUsize::new(0)));
     let counter = calls.clone();
     let mut graph = GraphBuilder::new("in place");
@@ -147,6 +150,9 @@ fn a_generator_writes_in_place_once_in_a_release_build() {
 
 #[test]
 fn scopes_decide_who_sees_a_symbol() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let mut graph = GraphBuilder::new("scopes");
     let text = graph.add_block(NewBlock::code(returns(3)));
@@ -166,6 +172,9 @@ fn scopes_decide_who_sees_a_symbol() {
 
 #[test]
 fn weak_and_absolute_symbols_and_comdat_groups_mean_what_they_mean_in_objects() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let weak = |value: u32| {
         let mut graph = GraphBuilder::new("weak");
@@ -222,6 +231,9 @@ fn a_weak_reference_of_a_graph_to_a_linker_defined_name_is_a_missing_symbol() {
 
 #[test]
 fn a_block_that_no_visible_symbol_leads_to_takes_no_memory_unless_it_is_retained() {
+    if !require_x86_64() {
+        return;
+    }
     let usage = |is_retained: bool| {
         let jit = new_jit();
         let mut graph = GraphBuilder::new("dead");
@@ -239,6 +251,9 @@ fn a_block_that_no_visible_symbol_leads_to_takes_no_memory_unless_it_is_retained
 
 #[test]
 fn each_thread_has_its_own_thread_local_variable_of_a_graph() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let mut graph = GraphBuilder::new("counter");
     // push %rbx (alignment); general dynamic: data16 lea counter@tlsgd(%rip), %rdi; data16 data16 rex call __tls_get_addr;
@@ -263,6 +278,9 @@ fn each_thread_has_its_own_thread_local_variable_of_a_graph() {
 
 #[test]
 fn initialisers_of_a_graph_run_once_and_finalisers_at_removal() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let mut graph = GraphBuilder::new("initialised");
     // incq state(%rip); ret
@@ -292,6 +310,9 @@ fn initialisers_of_a_graph_run_once_and_finalisers_at_removal() {
 
 #[test]
 fn a_panic_passes_through_functions_with_unwind_instructions() {
+    if !require_x86_64() {
+        return;
+    }
     extern "C-unwind" fn panics() -> i64 {
         std::panic::panic_any(77i64)
     }
@@ -317,6 +338,9 @@ fn a_panic_passes_through_functions_with_unwind_instructions() {
 
 #[test]
 fn a_wrong_graph_is_refused_with_its_block_and_edge() {
+    if !require_x86_64() {
+        return;
+    }
     let build = |fill: &dyn Fn(&mut GraphBuilder)| {
         let mut graph = GraphBuilder::new("g");
         fill(&mut graph);
@@ -456,6 +480,9 @@ fn a_panic_of_a_generator_in_place_fails_the_link_and_leaves_nothing() {
 
 #[test]
 fn the_definition_of_a_plugin_may_replace_an_external_of_a_graph() {
+    if !require_x86_64() {
+        return;
+    }
     use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
     struct Defines;
     impl LinkPlugin for Defines {
@@ -479,6 +506,9 @@ fn the_definition_of_a_plugin_may_replace_an_external_of_a_graph() {
 
 #[test]
 fn a_debugger_and_a_profiler_get_the_names_the_lines_and_the_unwind_tables_of_a_graph() {
+    if !require_x86_64() {
+        return;
+    }
     let (jit, collector) = (new_jit(), Collector::default());
     jit.layer().add_plugin(Arc::new(collector.clone()));
     let mut graph = GraphBuilder::new("shown");

@@ -88,6 +88,9 @@ fn a_redefined_symbol_keeps_its_name_and_leads_to_its_new_place() {
 
 #[test]
 fn an_added_reference_leads_to_another_object_and_not_to_the_local_symbol_of_its_name() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "__attribute__((noinline)) static long mine(void) { __asm__(\"\"); return 1; }
                   long test(void) { return mine(); }";
     let (Some(object), Some(other)) = (c(source), c("long mine(void) { return 5; }")) else { return };
@@ -214,6 +217,9 @@ fn a_reference_that_becomes_weak_may_stay_undefined() {
 
 #[test]
 fn added_sections_hold_code_constants_data_and_zeroes() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c(CALLER) else { return };
     let places = Arc::new(Mutex::new(Vec::new()));
     let seen = places.clone();
@@ -484,6 +490,9 @@ fn a_later_plugin_sees_what_an_earlier_one_has_changed() {
 
 #[test]
 fn a_changed_graph_of_a_generator_links_like_an_object() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = jit_with(in_prepare(intercept));
     let main = jit.main_dylib();
     let mut graph = GraphBuilder::new("generated");

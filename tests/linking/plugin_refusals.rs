@@ -367,6 +367,9 @@ fn blocks_that_something_else_has_a_place_for_are_refused() {
 
 #[test]
 fn a_dropped_block_cannot_be_changed_or_referred_to() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = asm(SOURCE) else { return };
     let cases: [(Break, &[&str]); 4] = [
         (|graph| graph.set_content(block(graph, ".text.dead"), vec![0xc3]), &["block `.text.dead`", "dropped"]),

@@ -247,6 +247,9 @@ fn changed_after_pruning(change: impl Fn(&mut LinkGraph) + Send + Sync + 'static
 
 #[test]
 fn a_plugin_may_add_blocks_and_define_externals_after_pruning() {
+    if !require_x86_64() {
+        return;
+    }
     let change = |graph: &mut LinkGraph| {
         let data = graph.add_block(".data.added", SegmentKind::Data, 42u64.to_le_bytes().to_vec(), 8, &[]);
         let data = graph.add_local("added_data", data, 0);

@@ -697,9 +697,9 @@ fn code_removed_by_a_prepare_handler_is_filled_with_traps_in_the_child_too() {
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     let address = jit.main_dylib().lookup_address("value").unwrap().value();
     *BEFORE_THE_FORK.lock().unwrap() = Some(Box::new(move || assert!(tracker.remove().unwrap().is_complete())));
-    assert_ne!(read(address, 1), [0xcc]);
-    Child::start(|| assert_eq!(read(address, 1), [0xcc])).succeeds();
-    assert_eq!(read(address, 1), [0xcc]);
+    assert_ne!(read(address, 1), [machine_code::TRAP]);
+    Child::start(|| assert_eq!(read(address, 1), [machine_code::TRAP])).succeeds();
+    assert_eq!(read(address, 1), [machine_code::TRAP]);
 }
 
 #[test]

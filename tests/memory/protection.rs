@@ -111,13 +111,13 @@ fn freed_code_is_filled_with_traps_if_the_option_is_set() {
         let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
         let live = read(code, 6);
-        assert_ne!(live, [0xcc; 6]);
+        assert_ne!(live, [machine_code::TRAP; 6]);
         let handle = function::<extern "C" fn() -> i64>(&jit, "test");
         tracker.remove().unwrap();
         assert_eq!(read(code, 6), live, "a handle keeps the code");
         drop(handle);
         let freed = read(code, 64);
-        assert_eq!(freed.iter().all(|byte| *byte == 0xcc), trap);
+        assert_eq!(freed.iter().all(|byte| *byte == machine_code::TRAP), trap);
         assert_eq!(freed[..6] == live[..], !trap);
     }
 }

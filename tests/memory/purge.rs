@@ -248,7 +248,7 @@ fn released_code_pages_still_trap_if_the_option_is_set() {
     let code = one.address(SegmentKind::Code).value();
     drop(one);
     assert!(memory.release_free().bytes > 0);
-    assert_eq!(read(code, 8192), vec![0xcc; 8192]);
+    assert_eq!(read(code, 8192), vec![machine_code::TRAP; 8192]);
     drop(make(&memory, &plan(64, 16, (16, 0))));
 }
 

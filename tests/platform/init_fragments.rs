@@ -88,6 +88,9 @@ fn an_object_that_is_linked_at_once_runs_its_fragments_and_so_does_a_second_init
 
 #[test]
 fn an_object_whose_only_initialiser_is_a_fragment_runs_it_before_its_code_is_used() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "void record(long); static void begin(void) { record(1); } static void end(void) { record(2); }
          __asm__(\".pushsection .init,\\\"ax\\\",@progbits\\n call begin\\n .popsection\");
          __asm__(\".pushsection .fini,\\\"ax\\\",@progbits\\n call end\\n .popsection\");
@@ -105,6 +108,9 @@ fn an_object_whose_only_initialiser_is_a_fragment_runs_it_before_its_code_is_use
 
 #[test]
 fn an_unwinder_walks_through_a_fragment_that_the_object_does_not_describe() {
+    if !require_x86_64() {
+        return;
+    }
     let source = |directives: [&str; 2]| {
         format!(
             "struct _Unwind_Context; int _Unwind_Backtrace(int (*)(struct _Unwind_Context *, void *), void *);

@@ -45,6 +45,10 @@ fn with_number(object: &[u8], number: i32) -> Vec<u8> {
 
 #[test]
 fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
+    // It changes a constant in the machine code, where only x86-64 has it in one piece.
+    if !support::require_x86_64() {
+        return;
+    }
     let shapes: Vec<Shape> = (0..16).map(|bits| Shape { variables: bits & 7, has_helper: bits & 8 != 0 }).collect();
     let Some(objects) = shapes.iter().map(|shape| c(&source(*shape))).collect::<Option<Vec<_>>>() else { return };
     let Some(other_size) = c("static char calls; long answer(void) { return calls++; }") else { return };

@@ -43,12 +43,11 @@ fn the_same_calls_trap_when_code_is_removed_while_threads_run_it() {
         // SAFETY: broken on purpose: threads run that code. This process shows that the test detects it.
         return run_scenario(objects, |jit, tracker| drop(unsafe { jit.remove_now(tracker) }.unwrap()));
     }
-    const SIGTRAP: i32 = 5;
     // If another version already uses the freed memory, the call returns a wrong result instead. Then the process runs again.
     let ends: Vec<_> = (0..10)
         .map(|_| rerun(test).output().unwrap().status)
         .inspect(|status| assert!(!status.success(), "the calls into freed code were not detected"))
-        .take_while(|status| status.signal() != Some(SIGTRAP))
+        .take_while(|status| status.signal() != Some(machine_code::TRAP_SIGNAL))
         .collect();
     assert!(ends.len() < 10, "no trap: {ends:?}");
 }

@@ -10,6 +10,12 @@ pub struct MachineCode {
 
 const IS_X86_64: bool = cfg!(target_arch = "x86_64");
 
+/// What fills freed code and gaps in code.
+pub const TRAP: u8 = if IS_X86_64 { 0xcc } else { 0 };
+
+/// The signal of a thread that runs into it: `SIGTRAP` or `SIGILL`.
+pub const TRAP_SIGNAL: i32 = if IS_X86_64 { 5 } else { 4 };
+
 /// `void f(void) {}`
 pub fn ret() -> Vec<u8> {
     if IS_X86_64 { vec![0xc3] } else { words(&[RET]) }
