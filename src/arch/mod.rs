@@ -528,8 +528,8 @@ pub(crate) enum GotPairPart {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("jittison runs linked code on x86-64 and AArch64 only");
 
-/// Bytes of a page. The kernel of x86-64 always has pages of this size. Kernels of other architectures may have larger ones;
-/// which size, a process learns only when it runs.
+/// Bytes of a page. The kernel of x86-64 always has pages of this size. A kernel of AArch64 may have larger ones, which a process
+/// learns only when it runs; `memory` refuses them.
 pub(crate) const PAGE_SIZE: u64 = 4096;
 /// Bytes of a stub that begins with a mark.
 pub(crate) const STUB_SIZE: usize = 16;

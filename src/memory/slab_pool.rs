@@ -14,8 +14,9 @@
 //! If a pool is full, the allocation fails, and it can be retried after code was removed. The options can ask for
 //! another window instead ([`OnFull`](crate::memory::OnFull)).
 
+use crate::arch::PAGE_SIZE;
 use crate::base::ExecutorAddr;
-use crate::error::Result;
+use crate::error::{MemoryFault, Result};
 use crate::memory::allocation::{Finalized, InFlight};
 use crate::memory::batch;
 use crate::memory::events::{EventSink, MemoryObserver};
@@ -30,7 +31,7 @@ use crate::memory::plan::SegmentPlan;
 use crate::memory::statistics::MemoryStatistics;
 use crate::memory::system_mapper::SystemMapper;
 use crate::memory::windows::Windows;
-use crate::os::prevent_unload;
+use crate::os::{page_size, prevent_unload};
 use crate::sync::Arc;
 
 /// The memory manager that allocates from windows (ORC: `MapperJITLinkMemoryManager`), with one pool for each
@@ -96,6 +97,7 @@ impl SlabPool {
         // The loader, fork handlers and the purge thread call this library later, even if the program closes it with
         // `dlclose`.
         prevent_unload();
+        check_page_size(page_size())?;
         let windows = Windows::open(Box::new(mapper), options, sink.clone())?;
         Ok(SlabPool { large: LargeTotals::new(windows.budget().clone(), sink), windows })
     }
@@ -110,6 +112,18 @@ impl SlabPool {
     pub fn description(&self) -> &'static str {
         self.windows.first().mapped.description()
     }
+}
+
+/// # Errors
+/// [`MemoryFault::Refused`] if the kernel's pages are larger than those of this crate, which gives protections by page.
+fn check_page_size(size: u64) -> Result<()> {
+    if size <= PAGE_SIZE {
+        return Ok(());
+    }
+    let problem = format!(
+        "the kernel has pages of {size} bytes, and jittison manages pages of {PAGE_SIZE}; run a kernel with such pages"
+    );
+    Err(MemoryFault::Refused { step: "the size of pages".to_string(), problem }.into())
 }
 
 // SAFETY: M1, M4 - each allocation owns its spans until it is dropped, and keeps its window. M2, M3 - nothing else writes
@@ -141,5 +155,17 @@ unsafe impl MemoryManager for SlabPool {
     fn memory_map(&self) -> Option<MemoryMap> {
         let windows = self.windows.all().iter().map(|window| window.map()).collect();
         Some(MemoryMap { windows, tenants: Vec::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_larger_pages_is_refused_by_their_size() {
+        assert!(check_page_size(4096).is_ok());
+        let error = check_page_size(65_536).unwrap_err().to_string();
+        assert!(error.contains("pages of 65536 bytes") && error.contains("4096"), "{error}");
     }
 }

@@ -65,7 +65,7 @@ pub(crate) use loader_calls::{
     process_symbol_version, symbol_in,
 };
 pub(crate) use named_file::NamedFile;
-pub(crate) use pages::PrivatePages;
+pub(crate) use pages::{PrivatePages, page_size};
 pub(crate) use process::{
     DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, deregister_handlers, environment, exit_process,
     is_traced, register_at_fork, register_at_quick_exit,

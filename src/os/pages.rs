@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{PAGE_SIZE, PAGES_VARY};
 use crate::os::vm::{PageKind, Protection, protect, purge_pages};
 
 /// An owned mapping of full pages. It is writable until it is sealed. A forked child has a copy, or cleared pages.
@@ -125,6 +125,11 @@ unsafe fn unmap(address: *mut u8, size_bytes: usize) {
 }
 
 /// The page size as a length of memory.
+/// Bytes of a page of the kernel.
+pub(crate) fn page_size() -> u64 {
+    if PAGES_VARY { rustix::param::page_size() as u64 } else { PAGE_SIZE }
+}
+
 const PAGE: usize = PAGE_SIZE as usize;
 
 #[cfg(test)]

@@ -50,4 +50,6 @@ pub(crate) mod native {
     pub(crate) const EXCHANGE_IS_FENCE: bool = false;
     /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
     pub(crate) const FETCHES_EARLY: bool = true;
+    /// Whether the kernel chooses the size of pages: 4, 16 or 64 KiB.
+    pub(crate) const PAGES_VARY: bool = true;
 }

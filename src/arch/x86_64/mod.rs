@@ -57,6 +57,8 @@ pub(crate) mod native {
     pub(crate) const EXCHANGE_IS_FENCE: bool = true;
     /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
     pub(crate) const FETCHES_EARLY: bool = false;
+    /// Whether the kernel chooses the size of pages.
+    pub(crate) const PAGES_VARY: bool = false;
 
     /// Code calls no function of the compiler's support library that every program needs.
     pub(crate) fn support_function(_name: &str) -> Option<*const std::ffi::c_void> {
