@@ -1,6 +1,6 @@
 //! A JIT linker in which **every piece of running code can be removed again**: exactly, safely, at once.
 //!
-//! Relocatable objects and archives go in: ELF files for x86-64 Linux from gcc, clang, rustc, Cranelift or LLVM. Callable
+//! Relocatable objects and archives go in: ELF files for x86-64 or AArch64 Linux from gcc, clang, rustc, Cranelift or LLVM. Callable
 //! addresses come out. Everything that an object brought is recorded under one key: code, constants, data, thread-local
 //! variables, stubs, unwind tables, initialisers, symbol names. One call frees all of it while other threads keep running.
 //!
@@ -65,7 +65,7 @@
 //!
 //! # Platforms and limits
 //!
-//! - Linux on x86-64, ELF objects, one process. There is no remote execution.
+//! - Linux on x86-64 or AArch64 (pages of 4 KiB), ELF objects, one process. There is no remote execution.
 //! - Code of the static thread-local models shares one to two thousand bytes of variables per process. Beyond that, thunks of the
 //!   feature `range-extension` compute the addresses.
 //! - `__start_X` and `__stop_X` span the objects that are added to a dylib before the first of them is linked.
