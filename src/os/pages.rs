@@ -127,7 +127,8 @@ unsafe fn unmap(address: *mut u8, size_bytes: usize) {
 /// The page size as a length of memory.
 /// Bytes of a page of the kernel.
 pub(crate) fn page_size() -> u64 {
-    if PAGES_VARY { rustix::param::page_size() as u64 } else { PAGE_SIZE }
+    // SAFETY: O9 - it takes no pointer.
+    if PAGES_VARY { unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 } } else { PAGE_SIZE }
 }
 
 const PAGE: usize = PAGE_SIZE as usize;
