@@ -273,7 +273,7 @@ mod tests {
             [0x6fff_fef5, of_file(hash.as_ptr().cast())],
             [0, 0],
         ];
-        // SAFETY: zeroes are a value of these C structs.
+        // SAFETY: O5 - no library: zeroes are a value of these C structs.
         let (mut header, mut info): (libc::Elf64_Phdr, libc::dl_phdr_info) = unsafe { std::mem::zeroed() };
         (header.p_type, header.p_vaddr) = (2, of_file(dynamic.as_ptr().cast()));
         (info.dlpi_addr, info.dlpi_phdr, info.dlpi_phnum) = (shift.wrapping_neg(), &header, 1);
