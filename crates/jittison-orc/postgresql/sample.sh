@@ -55,6 +55,24 @@ if [ "$after" -gt $((before + before / 10)) ]; then
     exit 1
 fi
 
+# The view of what is in memory: the code of an open query, until it is closed.
+sql -v provider="$work/jittison" -f "$here/modules.sql"
+view="SELECT 'modules', count(*) > 0, coalesce(sum(code), 0) > 0 FROM jittison_modules();"
+lived=$(sql <<SQL | grep -a modules | paste -sd' '
+$view
+BEGIN;
+DECLARE open CURSOR FOR SELECT price * 2 + i FROM items WHERE i % 2 = 0;
+FETCH 1 FROM open;
+SET LOCAL jit = off;
+$view
+CLOSE open;
+COMMIT;
+SET jit = off;
+$view
+SQL
+)
+check "the view shows compiled code until its query is closed" "${lived#* }" "modules|t|t modules|f|f"
+
 # gdb and perf know compiled code, if the server is told so.
 dumped=$(PGOPTIONS='-c jit_debugging_support=on -c jit_profiling_support=on' sql -c "$query")
 check "answers with support for gdb and perf" "$dumped" "$(sql -c 'SET jit = off' -c "$query")"

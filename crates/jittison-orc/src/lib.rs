@@ -16,6 +16,7 @@
 //! | `ir_module.rs`, `thread_safe.rs` | modules of IR as materialisation units; what is handed to LLVM |
 //! | `unit.rs`, `responsibility.rs`, `stubs.rs` | units and responsibilities of the program, lazy re-exports |
 //! | `generator.rs`, `library_symbols.rs`, `lookup_state.rs` | generators, symbols of a library, suspended lookups |
+//! | `modules.rs` | which linked code is in memory now |
 //! | `callback_memory.rs` | code memory that callbacks of the program allocate |
 //!
 //! # Threads and signals
@@ -53,6 +54,7 @@ mod llvm;
 mod llvm_error;
 mod lookup;
 mod lookup_state;
+mod modules;
 mod names;
 mod object_file;
 mod responsibility;

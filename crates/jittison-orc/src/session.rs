@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::dylib::Dylib;
 use crate::llvm::{self, Opaque};
 use crate::llvm_error::to_llvm;
+use crate::modules;
 
 /// `LLVMOrcErrorReporterFunction`.
 type Report = unsafe extern "C-unwind" fn(*mut c_void, Opaque);
@@ -45,14 +46,21 @@ struct Options {
 
 impl Session {
     pub(crate) fn new() -> Arc<Session> {
-        Arc::new_cyclic(|this| Session {
+        let session = Arc::new_cyclic(|this| Session {
             this: this.clone(),
             jit: OnceLock::new(),
             options: Mutex::default(),
             dylibs: Mutex::default(),
             reporter: Mutex::default(),
             lazy_failures: Mutex::default(),
-        })
+        });
+        modules::record(&session.this);
+        session
+    }
+
+    /// The session of jittison, if it is made already.
+    pub(crate) fn linked(&self) -> Option<&Jit> {
+        self.jit.get()
     }
 
     /// The session behind a pointer of the program.
