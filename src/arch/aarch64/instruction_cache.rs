@@ -1,7 +1,7 @@
 //! [`flush_code`]: makes written code visible to instruction fetches.
 //!
-//! A processor may fetch instructions from a cache that stores do not reach. The Arm ARM (DDI 0487, B2.4.4, "Ordering of cache
-//! maintenance instructions" and "Concurrent modification and execution of instructions") asks for these steps:
+//! A processor may fetch instructions from a cache that stores do not reach. The Arm ARM (DDI 0487, "Ordering and completion of data
+//! and instruction cache instructions", "Concurrent modification and execution of instructions") asks for these steps:
 //!
 //! | step | instruction | where | not needed if |
 //! |---|---|---|---|
