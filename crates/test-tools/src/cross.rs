@@ -13,16 +13,6 @@ use std::process::Command;
 
 use crate::require::require_that;
 
-/// Whether this program runs under an emulator.
-pub fn is_emulated() -> bool {
-    env::var_os("JITTISON_EMULATOR").is_some()
-}
-
-/// Skips the calling test (`false`, and the caller must return) under an emulator, which does not do what `needs` names.
-pub fn require_processor(needs: &str) -> bool {
-    require_that(!is_emulated(), needs)
-}
-
 /// Skips the calling test (`false`, and the caller must return) on an architecture other than x86-64.
 pub fn require_x86_64() -> bool {
     require_that(cfg!(target_arch = "x86_64"), "x86-64")
