@@ -9,9 +9,12 @@ use crate::code::{self, Code};
 use crate::handle::Kind;
 use crate::text::{OwnedStr, Str, read_slice};
 
-/// Why a call failed.
+/// Why a call failed. One pointer wide, so that a result is returned in a register.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) struct Failure(Box<Reason>);
+
+#[derive(Debug)]
+enum Reason {
     /// The Rust crate refused it.
     Jit(Error),
     /// A handle names nothing, or a value of another kind.
@@ -27,18 +30,35 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// An argument is not as the header demands.
+    #[cold]
     pub(crate) fn argument(text: impl Into<String>) -> Failure {
-        Failure::Argument(text.into())
+        Failure::new(Reason::Argument(text.into()))
+    }
+
+    /// A handle names nothing, or a value of another kind.
+    pub(crate) fn handle(text: String) -> Failure {
+        Failure::new(Reason::Handle(text))
+    }
+
+    /// A guard or a call was used by another thread.
+    pub(crate) fn thread(text: String) -> Failure {
+        Failure::new(Reason::Thread(text))
     }
 
     pub(crate) fn panic(payload: &(dyn Any + Send)) -> Failure {
         let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        Failure::Panic(format!("a panic in jittison: {}", text.unwrap_or_else(|| "without a text".to_string())))
+        let text = text.unwrap_or_else(|| "without a text".to_string());
+        Failure::new(Reason::Panic(format!("a panic in jittison: {text}")))
     }
 
     pub(crate) fn too_many_handles(kind: Kind) -> Failure {
-        Failure::Handles(format!("there are too many {} handles; release some", kind.name()))
+        Failure::new(Reason::Handles(format!("there are too many {} handles; release some", kind.name())))
+    }
+
+    fn new(reason: Reason) -> Failure {
+        Failure(Box::new(reason))
     }
 
     /// Makes the object that the caller owns (C2).
@@ -48,40 +68,41 @@ impl Failure {
 
     /// The error, for the Rust crate.
     pub(crate) fn into_error(self) -> Error {
-        match self {
-            Failure::Jit(error) => error,
-            other => Error::other(other),
+        match *self.0 {
+            Reason::Jit(error) => error,
+            other => Error::other(Failure::new(other)),
         }
     }
 
     fn code(&self) -> Code {
-        match self {
-            Failure::Jit(error) => code::of(error.kind()),
-            Failure::Handle(_) => code::INVALID_HANDLE,
-            Failure::Argument(_) => code::INVALID_ARGUMENT,
-            Failure::Thread(_) => code::WRONG_THREAD,
-            Failure::Handles(_) => code::TOO_MANY_HANDLES,
-            Failure::Panic(_) => code::PANIC,
+        match &*self.0 {
+            Reason::Jit(error) => code::of(error.kind()),
+            Reason::Handle(_) => code::INVALID_HANDLE,
+            Reason::Argument(_) => code::INVALID_ARGUMENT,
+            Reason::Thread(_) => code::WRONG_THREAD,
+            Reason::Handles(_) => code::TOO_MANY_HANDLES,
+            Reason::Panic(_) => code::PANIC,
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Jit(error) => error.fmt(f),
-            Failure::Handle(text)
-            | Failure::Argument(text)
-            | Failure::Thread(text)
-            | Failure::Handles(text)
-            | Failure::Panic(text) => f.write_str(text),
+        match &*self.0 {
+            Reason::Jit(error) => error.fmt(f),
+            Reason::Handle(text)
+            | Reason::Argument(text)
+            | Reason::Thread(text)
+            | Reason::Handles(text)
+            | Reason::Panic(text) => f.write_str(text),
         }
     }
 }
 
 impl From<Error> for Failure {
+    #[cold]
     fn from(error: Error) -> Failure {
-        Failure::Jit(error)
+        Failure::new(Reason::Jit(error))
     }
 }
 
@@ -101,8 +122,8 @@ pub struct ErrorObject {
 impl ErrorObject {
     pub(crate) fn new(failure: &Failure) -> ErrorObject {
         let text = |text: Option<String>| text.map(|text| OwnedStr::new(&text));
-        let (root_code, is_retriable, place) = match failure {
-            Failure::Jit(error) => (code::of(error.root_cause().kind()), error.is_retriable(), code::place(error)),
+        let (root_code, is_retriable, place) = match &*failure.0 {
+            Reason::Jit(error) => (code::of(error.root_cause().kind()), error.is_retriable(), code::place(error)),
             _ => (failure.code(), false, code::Place::default()),
         };
         ErrorObject {
@@ -112,9 +133,9 @@ impl ErrorObject {
             message: OwnedStr::new(&failure.to_string()),
             object: text(place.object),
             symbol: text(place.symbol),
-            error: match failure {
-                Failure::Jit(error) => error.clone(),
-                other => Error::other(other),
+            error: match &*failure.0 {
+                Reason::Jit(error) => error.clone(),
+                _ => Error::other(failure),
             },
         }
     }
@@ -142,7 +163,7 @@ impl ErrorObject {
 unsafe extern "C" fn jittison_error_create(message: Str) -> *mut ErrorObject {
     // SAFETY: C1 - the caller promises it.
     match unsafe { read_slice(message.data.cast::<u8>(), message.length, "message") } {
-        Ok(bytes) => Failure::Jit(Error::other(String::from_utf8_lossy(bytes))).into_raw(),
+        Ok(bytes) => Failure::from(Error::other(String::from_utf8_lossy(bytes))).into_raw(),
         Err(failure) => failure.into_raw(),
     }
 }

@@ -46,7 +46,7 @@ unsafe extern "C" fn jittison_guard_enter(session: Session, out: *mut GuardHandl
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_guard_leave(guard: GuardHandle) -> *mut ErrorObject {
     // The drop runs what waited for the guard. The handle has ended then.
-    run(|| GUARDS.take_owned(guard.bits).map(drop))
+    run(|| GUARDS.release_owned(guard.bits))
 }
 
 #[unsafe(no_mangle)]
@@ -94,7 +94,7 @@ unsafe extern "C" fn jittison_call_enter(session: Session, out: *mut CallHandle)
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn jittison_call_leave(call: CallHandle) -> *mut ErrorObject {
-    run(|| CALLS.take_owned(call.bits).map(drop))
+    run(|| CALLS.release_owned(call.bits))
 }
 
 #[unsafe(no_mangle)]

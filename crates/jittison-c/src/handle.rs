@@ -10,8 +10,8 @@
 //! Each kind has a table. A slot counts its values in `generation`, so a released handle differs from later handles of the
 //! slot. A slot whose generations are used up is not used again. No kind is 0, so the null handle is of no kind.
 //!
-//! A value that one thread releases stays alive while other threads use it: `slot.rs` counts its users. A value that belongs to
-//! one thread needs no count: `owned_slot.rs`. A lookup takes no lock.
+//! A value that one thread releases stays alive while other threads use it: `slot.rs` knows its users. A value that belongs to
+//! one thread needs no such knowledge: `owned_slot.rs`. A lookup takes no lock.
 
 use std::cell::{Cell, Ref, RefMut};
 use std::marker::PhantomData;
@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 
 use crate::error::Failure;
 use crate::owned_slot::{OwnedSlot, Refused};
-use crate::slot::{Slot, Used};
-use crate::thread_number::ThreadNumber;
+use crate::slot::{Counted, NotLive, Slot, Used};
+use crate::thread_number::{ThreadNumber, use_record};
 
 /// What a handle names. The numbers are part of no interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -210,20 +210,36 @@ impl<T> Table<T> {
         self.slot(bits).is_some_and(|(slot, generation, _)| slot.is_live(generation))
     }
 
-    /// The value of a handle.
-    #[inline]
+    /// The value of a handle, for a call of this thread.
+    #[inline(always)]
     pub(crate) fn get(&'static self, bits: u64) -> Result<Held<T>, Failure> {
-        let found = self.slot(bits).and_then(|(slot, generation, index)| Some((slot.use_value(generation)?, index)));
-        match found {
-            Some((used, index)) => Ok(Held { used: Some(used), table: self, index }),
-            None => Err(self.refusal(bits)),
+        let Some((slot, generation, index)) = self.slot(bits) else { return Err(self.refusal(bits)) };
+        match slot.use_value(generation, use_record()) {
+            Ok(used) => Ok(Held { used: Some(used), table: self, index }),
+            Err(not_live) => Err(self.refusal_of(bits, index, not_live)),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refusal_of(&'static self, bits: u64, index: u32, not_live: NotLive) -> Failure {
+        if not_live.is_emptied {
+            self.recycle(index);
+        }
+        self.refusal(bits)
+    }
+
+    /// The value of a handle, for longer than a call, and for any thread.
+    pub(crate) fn keep(&'static self, bits: u64) -> Result<Kept<T>, Failure> {
+        let found = self.slot(bits).and_then(|(slot, generation, index)| Some((slot.use_counted(generation)?, index)));
+        let (counted, index) = found.ok_or_else(|| self.refusal(bits))?;
+        Ok(Kept { counted: Some(counted), table: self, index })
     }
 
     /// Ends a handle. Its value is dropped now, or by the last call that uses it.
     pub(crate) fn release(&'static self, bits: u64) -> Result<(), Failure> {
         if let Some((slot, generation, index)) = self.slot(bits)
-            && slot.drop_unused(generation)
+            && slot.drop_unused(generation, use_record())
         {
             self.recycle(index);
             return Ok(());
@@ -266,15 +282,15 @@ impl<T> OwnedTable<T> {
         value.map_err(|refused| self.owned_refusal(bits, refused))
     }
 
-    /// Ends a handle. Returns its value.
+    /// Ends a handle, then drops its value.
     #[inline]
-    pub(crate) fn take_owned(&'static self, bits: u64) -> Result<T, Failure> {
-        let take = |(slot, generation, index): (&OwnedSlot<T>, u32, u32)| {
-            let value = slot.take(generation, ThreadNumber::current().0)?;
-            self.recycle(index);
-            Ok(value)
-        };
-        self.slot(bits).ok_or(Refused::Stale).and_then(take).map_err(|refused| self.owned_refusal(bits, refused))
+    pub(crate) fn release_owned(&'static self, bits: u64) -> Result<(), Failure> {
+        let Some((slot, generation, index)) = self.slot(bits) else { return Err(self.refusal(bits)) };
+        let ended = slot.end(generation, ThreadNumber::current().0);
+        ended.map_err(|refused| self.owned_refusal(bits, refused))?;
+        // If the drop has panicked, the slot stays empty for ever.
+        self.recycle(index);
+        Ok(())
     }
 
     #[cold]
@@ -282,7 +298,7 @@ impl<T> OwnedTable<T> {
         match refused {
             Refused::Stale => self.refusal(bits),
             Refused::Elsewhere => {
-                Failure::Thread(format!("the {} belongs to another thread; nothing was done", self.kind.name()))
+                Failure::thread(format!("the {} belongs to another thread; nothing was done", self.kind.name()))
             }
             Refused::Borrowed => Failure::argument(format!(
                 "another call of this thread uses the {}; nothing was done",
@@ -355,7 +371,7 @@ impl<T, S: Place> Table<T, S> {
             Some(kind) if kind != self.kind => format!("names a {}", kind.name()),
             Some(_) => "was released, or was not made by this library".to_string(),
         };
-        Failure::Handle(format!("the {} handle {bits:#x} {problem}; nothing was done", self.kind.name()))
+        Failure::handle(format!("the {} handle {bits:#x} {problem}; nothing was done", self.kind.name()))
     }
 }
 
@@ -373,15 +389,15 @@ pub(crate) struct Reserved<T: 'static, S: Place + 'static = Slot<T>> {
 
 impl<T> Reserved<T> {
     /// Stores a value. Returns its handle.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(self, value: T) -> u64 {
-        self.fill_with(|slot| slot.publish(value))
+        self.fill_with(|slot| slot.publish(value, use_record()))
     }
 }
 
 impl<T, S: Place> Reserved<T, S> {
     /// Calls `publish` with the slot. Returns the handle of its value.
-    #[inline]
+    #[inline(always)]
     fn fill_with(self, publish: impl FnOnce(&S) -> u32) -> u64 {
         let (chunk, offset) = place_of(self.index);
         let slots = self.table.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| S::empty()).collect());
@@ -431,6 +447,31 @@ impl<T> Drop for Held<T> {
     }
 }
 
+/// A value that something of this library has. As [`Held`], and any thread may drop it.
+pub(crate) struct Kept<T: 'static> {
+    /// `None` while it is dropped.
+    counted: Option<Counted<'static, T>>,
+    table: &'static Table<T>,
+    index: u32,
+}
+
+impl<T> Deref for Kept<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.counted.as_ref().expect("it is not dropped")
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if self.counted.take().is_some_and(Counted::end) {
+            self.table.recycle(self.index);
+        }
+    }
+}
+
 /// The chunk of a slot, and its place there.
 #[inline]
 fn place_of(index: u32) -> (usize, usize) {
@@ -472,7 +513,8 @@ mod tests {
         let (trackers, dylibs) = (leaked(Kind::Tracker), leaked(Kind::Dylib));
         let (tracker, dylib) = (trackers.insert(1).unwrap(), dylibs.insert(2).unwrap());
         assert!(trackers.get(dylib).is_err() && dylibs.get(tracker).is_err() && trackers.get(0).is_err());
-        let Err(Failure::Handle(text)) = trackers.get(dylib) else { panic!("the kind is wrong") };
+        let Err(failure) = trackers.get(dylib) else { panic!("the kind is wrong") };
+        let text = failure.to_string();
         assert!(text.contains("names a dylib"), "{text}");
     }
 
@@ -510,6 +552,78 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&counted), 1);
         // The slot is used again, and only now.
         assert_eq!(table.insert(counted).unwrap() & 0xff_ffff, handle & 0xff_ffff);
+    }
+
+    #[test]
+    fn more_uses_at_once_than_a_thread_notes_keep_their_value() {
+        let table = leaked(Kind::Function);
+        let counted = std::sync::Arc::new(());
+        let handle = table.insert(counted.clone()).unwrap();
+        let uses: Vec<_> = (0..20).map(|_| table.get(handle).unwrap()).collect();
+        table.release(handle).unwrap();
+        assert!(table.get(handle).is_err());
+        for used in uses {
+            assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+            drop(used);
+        }
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn a_value_that_another_thread_releases_is_dropped_when_the_use_of_its_owner_ends() {
+        let table = leaked(Kind::Function);
+        let counted = std::sync::Arc::new(());
+        let handle = table.insert(counted.clone()).unwrap();
+        let elsewhere = |work: fn(&'static Table<std::sync::Arc<()>>, u64)| {
+            std::thread::spawn(move || work(table, handle)).join().unwrap();
+        };
+        let used = table.get(handle).unwrap();
+        elsewhere(|table, handle| table.release(handle).unwrap());
+        assert!(table.get(handle).is_err());
+        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+        drop(used);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+        // The owner got the slot, and gives it to its next value.
+        assert_eq!(table.insert(counted.clone()).unwrap() & 0xff_ffff, handle & 0xff_ffff);
+    }
+
+    #[test]
+    fn a_value_that_its_owner_does_not_use_is_dropped_by_another_thread_that_releases_it() {
+        let table = leaked(Kind::Function);
+        let counted = std::sync::Arc::new(());
+        let handle = table.insert(counted.clone()).unwrap();
+        drop(table.get(handle).unwrap());
+        std::thread::spawn(move || table.release(handle).unwrap()).join().unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn a_value_outlives_the_thread_that_made_it_and_is_used_while_threads_end() {
+        struct Late(&'static Table<std::sync::Arc<()>>, Cell<u64>);
+        impl Drop for Late {
+            fn drop(&mut self) {
+                // The thread may have given its record back by now.
+                drop(self.0.get(self.1.get()).unwrap());
+                let own = self.0.insert(std::sync::Arc::new(())).unwrap();
+                self.0.release(own).unwrap();
+                assert!(self.0.get(own).is_err());
+            }
+        }
+        let table = leaked(Kind::Function);
+        let counted = std::sync::Arc::new(());
+        let value = counted.clone();
+        let handle = std::thread::spawn(move || {
+            thread_local! { static LATE: std::cell::OnceCell<Late> = const { std::cell::OnceCell::new() }; }
+            // Registered before the record, so it is dropped after it.
+            LATE.with(|late| drop(late.set(Late(table, Cell::new(0)))));
+            let handle = table.insert(value).unwrap();
+            LATE.with(|late| late.get().unwrap().1.set(handle));
+            handle
+        });
+        let handle = handle.join().unwrap();
+        drop(table.get(handle).unwrap());
+        table.release(handle).unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) unsafe fn during(stage: Stage, callback: impl FnOnce(LinkHandle) -> R
     impl Drop for End {
         fn drop(&mut self) {
             // The callback has no function that ends it, and no function that uses it outlives the callback.
-            let ended = LINKS.take_owned(self.0);
+            let ended = LINKS.release_owned(self.0);
             debug_assert!(ended.is_ok(), "the link is not used after its callback");
         }
     }

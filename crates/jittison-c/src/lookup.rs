@@ -102,7 +102,7 @@ unsafe extern "C" fn jittison_symbol_lookup_async(
         let tell = move |outcome: Result<Vec<LookupResult>, Error>| {
             let (error, found) = match outcome {
                 Ok(results) => (std::ptr::null_mut(), results.iter().map(Found::of).collect()),
-                Err(error) => (Failure::Jit(error).into_raw(), Vec::new()),
+                Err(error) => (Failure::from(error).into_raw(), Vec::new()),
             };
             // SAFETY: C5 - the caller promises both until this call, which is the only one.
             unsafe { callback(error, found.as_ptr(), found.len(), context.get()) };

@@ -138,7 +138,7 @@ fn describe<'a>(event: &Event<'a>, lent: &mut Lent<'a>) -> Option<RawEvent> {
         }
         Event::Refused { dylib, unit, error, .. } => {
             lent.dylib = Some(dylib);
-            lent.error = Some(ErrorObject::new(&Failure::Jit(error.clone())));
+            lent.error = Some(ErrorObject::new(&Failure::from(error.clone())));
             RawEvent { name: Str::of(unit), ..RawEvent::new(REFUSED) }
         }
         Event::Memory(ref event) => describe_memory(event)?,

@@ -110,7 +110,7 @@ pub(crate) unsafe fn builder_of(options: &Options) -> Result<JitBuilder, Failure
     if let Some(report) = options.report_error {
         let context = Context(options.report_error_context);
         builder = builder.error_reporter(Arc::new(move |error| {
-            let error = Failure::Jit(error).into_raw();
+            let error = Failure::from(error).into_raw();
             // SAFETY: C5 - the caller promises that both are valid as long as the session reports.
             unsafe { report(error, context.get()) };
         }));
@@ -135,7 +135,7 @@ fn lazy_failure_of(options: &Options) -> Option<LazyFailureHandler> {
     let callback = options.lazy_failure?;
     let context = Context(options.lazy_failure_context);
     let handler = move |failure: &LazyFailure<'_>| {
-        let error = ErrorObject::new(&Failure::Jit(failure.error.clone()));
+        let error = ErrorObject::new(&Failure::from(failure.error.clone()));
         let shown = RawLazyFailure {
             symbol: Str::of(failure.symbol),
             dylib: Str::of(failure.dylib),

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | [`publish`](OwnedSlot::publish) | the value, then `owner`, then `word`: generation + 1, live | the thread that has the empty slot |
 //! | [`borrow`](OwnedSlot::borrow), [`borrow_mut`](OwnedSlot::borrow_mut) | none | the thread in `owner`, if generation and live agree |
-//! | [`take`](OwnedSlot::take) | the value goes, then `word`: not live | that thread, which has the empty slot then |
+//! | [`end`](OwnedSlot::end) | `word`: not live, then the value goes | that thread, which has the empty slot then |
 //!
 //! A thread that reads the word of a generation and then its own number has published that generation: a thread that published it
 //! before would have stored another number first, and a later generation of this thread would be in the word already. No other
@@ -98,15 +98,15 @@ impl<T> OwnedSlot<T> {
         RefMut::filter_map(value, Option::as_mut).map_err(|_| Refused::Stale)
     }
 
-    /// Ends a generation and moves its value out. The caller has the slot then.
+    /// Ends a generation, then drops its value. The caller has the slot then.
     #[inline]
-    pub(crate) fn take(&self, generation: u32, thread: u64) -> Result<T, Refused> {
+    pub(crate) fn end(&self, generation: u32, thread: u64) -> Result<(), Refused> {
         drop(self.cell_of(generation, thread)?.try_borrow_mut().map_err(|_| Refused::Borrowed)?);
-        // SAFETY: C8 - the value is of this thread, as `cell_of` found, and nothing borrows it.
-        let value = self.value.with_mut(|place| unsafe { (*place).get_mut().take() });
         // Relaxed: this thread hands the slot on, and whoever gets it is ordered after this.
         self.word.store(live(generation) & !LIVE, Ordering::Relaxed);
-        value.ok_or(Refused::Stale)
+        // SAFETY: C8 - the value is of this thread, as `cell_of` found. Nothing borrows it, and nothing will: it is not live.
+        self.value.with_mut(|place| unsafe { *(*place).get_mut() = None });
+        Ok(())
     }
 
     #[inline]
@@ -119,8 +119,8 @@ impl<T> OwnedSlot<T> {
         if self.owner.load(Ordering::Relaxed) != thread && !owner_is_not_checked() {
             return Err(Refused::Elsewhere);
         }
-        // SAFETY: C8 - this thread published the generation, as the header of this file shows, and has not taken it. So no other
-        // thread reaches the cell, and this one publishes into it only after a `take`, which needs that nothing borrows.
+        // SAFETY: C8 - this thread published the generation, as the header of this file shows, and has not ended it. So no other
+        // thread reaches the cell, and this one publishes into it only after an `end`, which needs that nothing borrows.
         Ok(self.value.with(|place| unsafe { &*place }))
     }
 }
@@ -145,27 +145,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_not_taken_while_it_is_borrowed() {
+    fn a_value_is_not_ended_while_it_is_borrowed() {
         let slot = OwnedSlot::new();
         let generation = slot.publish(7, 1);
         let borrowed = slot.borrow(generation, 1).unwrap();
         assert_eq!(*slot.borrow(generation, 1).unwrap(), 7);
-        assert_eq!(slot.take(generation, 1), Err(Refused::Borrowed));
+        assert_eq!(slot.end(generation, 1), Err(Refused::Borrowed));
         assert_eq!(slot.borrow_mut(generation, 1).err(), Some(Refused::Borrowed));
         drop(borrowed);
         *slot.borrow_mut(generation, 1).unwrap() += 1;
-        assert_eq!(slot.take(generation, 1), Ok(8));
-        assert_eq!(slot.take(generation, 1), Err(Refused::Stale));
+        assert_eq!(slot.end(generation, 1), Ok(()));
+        assert_eq!(slot.end(generation, 1), Err(Refused::Stale));
     }
 
     #[test]
     fn a_value_is_reached_by_the_thread_that_published_it_only() {
         let slot = OwnedSlot::new();
         let generation = slot.publish(7, 1);
-        assert_eq!(slot.take(generation, 2), Err(Refused::Elsewhere));
+        assert_eq!(slot.end(generation, 2), Err(Refused::Elsewhere));
         assert_eq!(slot.borrow(generation, 2).err(), Some(Refused::Elsewhere));
         assert_eq!(slot.borrow(generation + 1, 1).err(), Some(Refused::Stale));
-        assert_eq!(slot.take(generation, 1), Ok(7));
+        assert_eq!(slot.end(generation, 1), Ok(()));
     }
 }
 
@@ -176,7 +176,7 @@ mod model {
 
     use super::*;
 
-    /// A thread publishes a value, uses it, takes it and hands the empty slot on. Another thread tries the handle all the while: it
+    /// A thread publishes a value, uses it, ends it and hands the empty slot on. Another thread tries the handle all the while: it
     /// gets nothing. It publishes its own value in the slot when it has it, and reaches that one only.
     #[test]
     fn owner_versus_others_and_reuse() {
@@ -187,21 +187,21 @@ mod model {
             let other = {
                 let (slot, empty) = (slot.clone(), empty.clone());
                 thread::spawn(move || {
-                    let refused = slot.take(first, 2).expect_err("the value is of another thread");
+                    let refused = slot.end(first, 2).expect_err("the value is of another thread");
                     assert_ne!(refused, Refused::Borrowed);
                     if *empty.lock().unwrap() {
                         let second = slot.publish(8, 2);
                         assert_eq!(second, first + 1);
                         assert_eq!(slot.borrow(first, 2).err(), Some(Refused::Stale));
-                        assert_eq!(slot.take(second, 2), Ok(8));
+                        assert_eq!(slot.end(second, 2), Ok(()));
                     }
                 })
             };
             assert_eq!(*slot.borrow(first, 1).expect("it is there"), 7);
-            assert_eq!(slot.take(first, 1), Ok(7));
+            assert_eq!(slot.end(first, 1), Ok(()));
             *empty.lock().unwrap() = true;
             // The other thread may have published by now.
-            assert_eq!(slot.take(first, 1), Err(Refused::Stale));
+            assert_eq!(slot.end(first, 1), Err(Refused::Stale));
             assert!(slot.borrow(first + 1, 1).is_err());
             other.join().unwrap();
         });

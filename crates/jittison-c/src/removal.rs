@@ -115,7 +115,7 @@ unsafe extern "C" fn jittison_removal_on_complete(
         let ticket = REMOVALS.get(removal.bits)?;
         let context = Context(context);
         call_when_complete(&ticket, move |outcome: Result<(), Error>| {
-            let error = outcome.map_or_else(|error| Failure::Jit(error).into_raw(), |()| std::ptr::null_mut());
+            let error = outcome.map_or_else(|error| Failure::from(error).into_raw(), |()| std::ptr::null_mut());
             // SAFETY: C5 - the caller promises both until this call, which is the only one.
             unsafe { callback(error, context.get()) };
         });

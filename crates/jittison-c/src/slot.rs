@@ -1,34 +1,54 @@
-//! [`Slot`]: a value with a generation and a count of its users, so that a handle is checked and its value used without a lock.
+//! [`Slot`]: a value with a generation, and with uses that are noted or counted, so that a handle is checked and its value used
+//! without a lock.
 //!
 //! ```text
-//!   63         32  31    30       0
-//!  ┌─────────────┬─────┬───────────┐
-//!  │ generation  │live │   users   │   one word
-//!  └─────────────┴─────┴───────────┘
+//!   63         32  31    30    29       0
+//!  ┌─────────────┬─────┬──────┬──────────┐
+//!  │ generation  │live │owned │  users   │   one word
+//!  └─────────────┴─────┴──────┴──────────┘
 //! ```
 //!
-//! | step | change of the word | who |
+//! The thread that publishes a value owns it. It notes its uses in its [`UseRecord`](crate::use_record::UseRecord), which costs no
+//! atomic read-modify-write. The uses of other threads, and those of an owner that has no record or no place in it, are counted in
+//! `users`. While `owned` is set, the owner may have uses that are noted.
+//!
+//! | step | change | who |
 //! |---|---|---|
-//! | [`publish`](Slot::publish) | generation + 1, live, no users | the owner of an empty slot |
-//! | [`use_value`](Slot::use_value) | users + 1, if generation and live agree | anyone with a handle |
-//! | [`retire`](Slot::retire) | not live | one user: later uses of the handle fail |
-//! | [`drop_unused`](Slot::drop_unused) | not live, if there are no users | anyone with a handle, who drops the value |
-//! | drop of a [`Used`] | users − 1 | each user |
+//! | [`publish`](Slot::publish) | word: generation + 1, live, owned if the thread has a record, no users | who has the empty slot |
+//! | [`use_value`](Slot::use_value) | the use is noted, light barrier, and the word is still that of the generation, live | the owner |
+//! | [`use_value`](Slot::use_value), [`use_counted`](Slot::use_counted) | users + 1, if generation and live agree | anyone with a handle |
+//! | [`retire`](Slot::retire) | not live: later uses of the handle fail | one user |
+//! | … of another thread than the owner | then heavy barrier; not owned, unless a use is noted | the same |
+//! | [`drop_unused`](Slot::drop_unused) | not live and not owned, if no use is noted and none counted | the owner, or anyone if there is none |
+//! | drop of a [`Used`] that is counted | users − 1 | its user |
+//! | drop of a [`Used`] that is noted, or a use that failed after it was noted | the note goes, light barrier; not owned, if the word is not live and no other use is noted | the owner |
 //!
-//! The user whose drop leaves no users and a word that is not live is the last one: it drops the value, and the slot is empty.
-//! A word never comes back, because generations ascend and a slot whose generations are used up stays empty.
+//! Who leaves a word that is not live, not owned and without users drops the value, and has the empty slot. A word never comes back,
+//! because generations ascend and a slot whose generations are used up stays empty.
 //!
-//! Model: the tests of this file, which `slot-model` runs under loom. Seeded bug: `live_is_not_checked`.
+//! Of an owner that notes a use and another thread that retires the value, at least one sees the other (`barriers.rs`): either the
+//! owner sees that the word is not live, and leaves the value, or the other one sees the note. Then it leaves `owned` to the owner,
+//! which sees the word when its use ends.
+//!
+//! A thread that reads the word of a generation and then its own number in `owner` has published that generation: `owned_slot.rs`.
+//!
+//! Model: the tests of this file, which `slot-model` runs under loom. Seeded bugs: `live_is_not_checked`, `no_heavy_barrier`,
+//! `notes_are_not_read`.
 
 #[cfg(loom)]
 use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr;
+
+use crate::barriers::{heavy_barrier, light_barrier};
+use crate::use_record::UseRecord;
 
 #[cfg(not(loom))]
 pub(crate) use cell::UnsafeCell;
@@ -58,6 +78,10 @@ mod cell {
 /// A place for one value at a time.
 pub(crate) struct Slot<T> {
     word: AtomicU64,
+    /// The thread that published the value, if `word` is owned.
+    owner: AtomicU64,
+    /// The record of that thread.
+    record: AtomicPtr<UseRecord>,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -67,23 +91,33 @@ unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 unsafe impl<T: Send + Sync> Send for Slot<T> {}
 
 const LIVE: u64 = 1 << 31;
-const USERS: u64 = LIVE - 1;
+const OWNED: u64 = 1 << 30;
+const USERS: u64 = OWNED - 1;
 const GENERATION_SHIFT: u32 = 32;
 
 impl<T> Slot<T> {
     pub(crate) fn new() -> Slot<T> {
-        Slot { word: AtomicU64::new(0), value: UnsafeCell::new(None) }
+        let record = AtomicPtr::new(ptr::null_mut());
+        Slot { word: AtomicU64::new(0), owner: AtomicU64::new(0), record, value: UnsafeCell::new(None) }
     }
 
-    /// Puts a value into an empty slot. Returns its generation. The caller owns the slot: nobody else publishes.
-    #[inline]
-    pub(crate) fn publish(&self, value: T) -> u32 {
-        // Relaxed: the caller owns the slot, and came by it after the last user emptied it.
+    /// Puts a value into an empty slot. Returns its generation. The caller has the slot: nobody else publishes. `own` is the record
+    /// of the calling thread.
+    #[inline(always)]
+    pub(crate) fn publish(&self, value: T, own: Option<&'static UseRecord>) -> u32 {
+        // Relaxed: the caller has the slot, and came by it after the last user emptied it.
         let generation = self.generation() + 1;
-        // SAFETY: C8 - the slot is empty and owned, so there is no user, and nothing to drop.
+        // SAFETY: C8 - the slot is empty and the caller has it, so there is no user, and nothing to drop.
         self.value.with_mut(|place| unsafe { place.write(Some(value)) });
-        // Release: pairs with the acquire in `use_value`, which reads the value.
-        self.word.store(u64::from(generation) << GENERATION_SHIFT | LIVE, Ordering::Release);
+        let mut owned = 0;
+        if let Some(own) = own {
+            // Relaxed: the store of the word releases both.
+            self.owner.store(own.thread(), Ordering::Relaxed);
+            self.record.store(ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
+            owned = OWNED;
+        }
+        // Release: pairs with the acquires of those that read the value, `owner` or `record`.
+        self.word.store(live(generation) | owned, Ordering::Release);
         generation
     }
 
@@ -102,38 +136,81 @@ impl<T> Slot<T> {
     #[inline]
     pub(crate) fn is_live(&self, generation: u32) -> bool {
         // Relaxed: who retires it at the same time may come before or after.
-        self.word.load(Ordering::Relaxed) & !USERS == u64::from(generation) << GENERATION_SHIFT | LIVE
+        self.word.load(Ordering::Relaxed) & !(OWNED | USERS) == live(generation)
     }
 
-    /// The value of a generation, if it is live.
-    #[inline]
-    pub(crate) fn use_value(&self, generation: u32) -> Option<Used<'_, T>> {
+    /// The value of a generation, if it is live. `own` is the record of the calling thread, on which the use ends.
+    #[inline(always)]
+    pub(crate) fn use_value(&self, generation: u32, own: Option<&'static UseRecord>) -> Result<Used<'_, T>, NotLive> {
+        // Acquire: pairs with the release of `publish`, so `owner` is not older than the generation.
+        let word = self.word.load(Ordering::Acquire);
+        if word & !USERS == live(generation) | OWNED
+            && let Some(own) = own.filter(|own| self.is_owned_by(own))
+            && let Some(place) = own.note(self.address())
+        {
+            light_barrier();
+            let used = Used { slot: self, note: Some((own, place)), of_thread: PhantomData };
+            // Relaxed: this thread published the value.
+            if self.word.load(Ordering::Relaxed) & !USERS == live(generation) | OWNED || live_is_not_checked() {
+                return Ok(used);
+            }
+            // Who retired the value may have seen the note, and left the value to this thread.
+            return Err(NotLive { is_emptied: used.end() });
+        }
+        let counted = self.use_counted(generation).ok_or(NotLive { is_emptied: false })?;
+        Ok(Used { slot: counted.slot, note: None, of_thread: PhantomData })
+    }
+
+    /// As [`use_value`](Self::use_value). The use may end on any thread.
+    #[inline(never)]
+    pub(crate) fn use_counted(&self, generation: u32) -> Option<Counted<'_, T>> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let is_live = word & LIVE != 0 || live_is_not_checked();
             if !is_live || (word >> GENERATION_SHIFT) as u32 != generation {
                 return None;
             }
-            assert!(word & USERS != USERS, "a handle is used by two thousand million calls at once");
+            assert!(word & USERS != USERS, "a handle is used by a thousand million calls at once");
             // Acquire: pairs with the release of `publish`.
             match self.word.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(Used { slot: self }),
+                Ok(_) => return Some(Counted { slot: self }),
                 Err(changed) => word = changed,
             }
         }
     }
 
-    /// Retires the value of a generation and drops it, if it has no user. The caller owns the slot then. False if there are users,
-    /// or the generation is not live.
+    /// Retires the value of a generation and drops it, if nobody uses it. The caller has the slot then. False if somebody does, or may:
+    /// the value is owned by another thread; or if the generation is not live. `own` is the record of the calling thread.
     #[inline]
-    pub(crate) fn drop_unused(&self, generation: u32) -> bool {
-        let live = u64::from(generation) << GENERATION_SHIFT | LIVE;
+    pub(crate) fn drop_unused(&self, generation: u32, own: Option<&'static UseRecord>) -> bool {
+        // Acquire: as in `use_value`.
+        let word = self.word.load(Ordering::Acquire);
+        if word & !OWNED != live(generation) {
+            return false;
+        }
+        let may_drop = word & OWNED == 0
+            || own.is_some_and(|own| self.is_owned_by(own) && (own.is_empty() || !own.has(self.address())));
         // Acquire: pairs with the release of `publish` and of the users that have ended.
-        let is_unused = self.word.compare_exchange(live, live & !LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let empty = u64::from(generation) << GENERATION_SHIFT;
+        let is_unused =
+            may_drop && self.word.compare_exchange(word, empty, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if is_unused {
             self.drop_value();
         }
         is_unused
+    }
+
+    /// Whether the thread of a record, the calling one, has published the value. The caller has read the word of its generation.
+    #[inline]
+    fn is_owned_by(&self, own: &UseRecord) -> bool {
+        // Relaxed: the load of the word orders it.
+        self.owner.load(Ordering::Relaxed) == own.thread()
+    }
+
+    /// What the slot is called in a record.
+    #[inline]
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     /// Drops the value where it is. The caller has found that no user is left and none can come.
@@ -145,32 +222,122 @@ impl<T> Slot<T> {
 
     /// Makes the value of a user unreachable by later uses. False if another user was first.
     pub(crate) fn retire(used: &Used<'_, T>) -> bool {
+        let slot = used.slot;
         // Relaxed: users only stop to find the value; the drops of users order what they did.
-        used.slot.word.fetch_and(!LIVE, Ordering::Relaxed) & LIVE != 0
+        let before = slot.word.fetch_and(!LIVE, Ordering::Relaxed);
+        if before & LIVE != 0 && before & OWNED != 0 && used.note.is_none() {
+            heavy_barrier();
+            // Relaxed: the use is counted, so the generation is still that of this record. It came with the word.
+            let record = slot.record.load(Ordering::Relaxed);
+            // SAFETY: C8 - `publish` stored a record, which is never freed.
+            let is_noted = unsafe { &*record }.has(slot.address()) && !notes_are_not_read();
+            if !is_noted {
+                // AcqRel: what the owner did happens before the drop of the value. Users are left: this one.
+                slot.word.fetch_and(!OWNED, Ordering::AcqRel);
+            }
+        }
+        before & LIVE != 0
+    }
+
+    /// Gives up the ownership of a value that is retired, unless a use is noted. True if that leaves no user: then the value is dropped,
+    /// and the caller has the slot. For the owner only.
+    #[cold]
+    fn give_up(&self, own: &UseRecord) -> bool {
+        // Acquire: as in `use_value`.
+        let mut word = self.word.load(Ordering::Acquire);
+        while word & (LIVE | OWNED) == OWNED && self.is_owned_by(own) && !own.has(self.address()) {
+            // AcqRel: what this thread did happens before the drop of the value, and what the users did.
+            match self.word.compare_exchange_weak(word, word & !OWNED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if word & USERS == 0 => {
+                    self.drop_value();
+                    return true;
+                }
+                Ok(_) => return false,
+                Err(changed) => word = changed,
+            }
+        }
+        false
     }
 }
 
-/// The seeded bug of the model.
+/// The word of a live generation that is not owned and has no users.
 #[inline]
-fn live_is_not_checked() -> bool {
-    #[cfg(loom)]
-    return std::env::var_os("SEEDED_BUG").is_some_and(|bug| bug == "live_is_not_checked");
-    #[cfg(not(loom))]
+fn live(generation: u32) -> u64 {
+    u64::from(generation) << GENERATION_SHIFT | LIVE
+}
+
+/// A generation has no value.
+#[derive(Debug)]
+pub(crate) struct NotLive {
+    /// Whether the attempt was the last use of the slot's retired value, and dropped it: the caller has the slot then.
+    pub(crate) is_emptied: bool,
+}
+
+/// Whether a seeded bug of the model is asked for.
+#[cfg(loom)]
+fn is_seeded(bug: &str) -> bool {
+    std::env::var_os("SEEDED_BUG").is_some_and(|seeded| seeded == bug)
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn is_seeded(_: &str) -> bool {
     false
 }
 
-/// A use of a value, which keeps it.
+#[inline(always)]
+fn live_is_not_checked() -> bool {
+    is_seeded("live_is_not_checked")
+}
+
+#[inline(always)]
+fn notes_are_not_read() -> bool {
+    is_seeded("notes_are_not_read")
+}
+
+/// A use of a value, which keeps it. It ends on the thread that began it.
 pub(crate) struct Used<'a, T> {
     slot: &'a Slot<T>,
+    /// Where the use is noted; else it is counted.
+    note: Option<(&'static UseRecord, u32)>,
+    of_thread: PhantomData<*const ()>,
 }
 
 impl<T> Used<'_, T> {
-    /// Ends the use. If it was the last one of a retired value, drops the value, and returns true: the caller owns the slot then.
+    /// Ends the use. If it was the last one of a retired value, drops the value, and returns true: the caller has the slot then.
     #[inline]
+    pub(crate) fn end(self) -> bool {
+        let Some((own, place)) = self.note else { return Counted { slot: self.slot }.end() };
+        own.forget(place);
+        light_barrier();
+        // Relaxed: `give_up` reads it again.
+        self.slot.word.load(Ordering::Relaxed) & (LIVE | OWNED) == OWNED && self.slot.give_up(own)
+    }
+}
+
+impl<T> Deref for Used<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: C8 - the value is published and this use is noted or counted, so nobody writes it or drops it.
+        let value = self.slot.value.with(|place| unsafe { &*place });
+        value.as_ref().expect("a value that is used is there")
+    }
+}
+
+/// A use of a value that is counted. It may end on any thread.
+pub(crate) struct Counted<'a, T> {
+    slot: &'a Slot<T>,
+}
+
+impl<T> Counted<'_, T> {
+    /// As [`Used::end`].
+    #[inline(never)]
     pub(crate) fn end(self) -> bool {
         // Release: what this user did happens before the drop of the value. Acquire: the last user sees what all did.
         let before = self.slot.word.fetch_sub(1, Ordering::AcqRel);
-        let is_last = before & (LIVE | USERS) == 1;
+        let is_last = before & (LIVE | OWNED | USERS) == 1;
         if is_last {
             self.slot.drop_value();
         }
@@ -178,7 +345,7 @@ impl<T> Used<'_, T> {
     }
 }
 
-impl<T> Deref for Used<'_, T> {
+impl<T> Deref for Counted<'_, T> {
     type Target = T;
 
     #[inline]
@@ -203,25 +370,25 @@ mod model {
     fn use_versus_take() {
         loom::model(|| {
             let slot = Arc::new(Slot::new());
-            let generation = slot.publish(std::sync::Arc::new(7));
-            let used = slot.use_value(generation).expect("it is there");
+            let generation = slot.publish(std::sync::Arc::new(7), None);
+            let used = slot.use_value(generation, None).expect("it is there");
             let value = (*used).clone();
             assert!(!used.end());
             let user = {
                 let slot = slot.clone();
                 thread::spawn(move || {
-                    if let Some(used) = slot.use_value(generation) {
+                    if let Ok(used) = slot.use_value(generation, None) {
                         assert_eq!(**used, 7);
                         used.end();
                     }
                 })
             };
-            if !slot.drop_unused(generation) {
-                let used = slot.use_value(generation).expect("nobody else takes it");
+            if !slot.drop_unused(generation, None) {
+                let used = slot.use_value(generation, None).expect("nobody else takes it");
                 assert!(Slot::retire(&used));
                 used.end();
             }
-            assert!(slot.use_value(generation).is_none() && !slot.drop_unused(generation));
+            assert!(slot.use_value(generation, None).is_err() && !slot.drop_unused(generation, None));
             user.join().unwrap();
             assert_eq!(std::sync::Arc::strong_count(&value), 1);
         });
@@ -241,30 +408,149 @@ mod model {
                 }
             }
             let slot = Arc::new(Slot::new());
-            let generation = slot.publish(Value(7));
+            let generation = slot.publish(Value(7), None);
             let finish = move |slot: &Slot<Value>, used: Option<Used<'_, Value>>| {
                 let Some(used) = used else { return };
                 assert_eq!(used.0, 7);
                 if used.end() {
                     assert_eq!(DROPS.load(SeqCst), 1);
                     // The slot is this thread's: another value takes the place.
-                    assert_eq!(slot.publish(Value(8)), generation + 1);
+                    assert_eq!(slot.publish(Value(8), None), generation + 1);
                 }
             };
             let user = {
                 let slot = slot.clone();
-                thread::spawn(move || finish(&slot, slot.use_value(generation)))
+                thread::spawn(move || finish(&slot, slot.use_value(generation, None).ok()))
             };
-            let remover = slot.use_value(generation).expect("nobody else retires it");
+            let remover = slot.use_value(generation, None).expect("nobody else retires it");
             assert!(Slot::retire(&remover) && !Slot::retire(&remover));
             finish(&slot, Some(remover));
-            finish(&slot, slot.use_value(generation));
+            finish(&slot, slot.use_value(generation, None).ok());
             user.join().unwrap();
             assert_eq!(DROPS.load(SeqCst), 1);
-            assert!(slot.use_value(generation).is_none());
-            let second = slot.use_value(generation + 1).expect("the slot has its second value");
+            assert!(slot.use_value(generation, None).is_err());
+            let second = slot.use_value(generation + 1, None).expect("the slot has its second value");
             assert_eq!(second.0, 8);
             second.end();
+        });
+    }
+
+    /// A value that says when it is dropped, and of which the model sees whether it is used then.
+    struct Noted(u32, &'static AtomicUsize);
+
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Runs a model with at most three preemptions.
+    fn bounded(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    fn record_of(thread: u64) -> &'static UseRecord {
+        let record = Box::leak(Box::new(UseRecord::new()));
+        record.give_to(thread);
+        record
+    }
+
+    /// Ends a use, and publishes another value if that empties the slot.
+    fn end(slot: &Slot<Noted>, used: Used<'_, Noted>, user: &'static UseRecord) {
+        if used.end() {
+            slot.publish(Noted(8, used_up()), Some(user));
+        }
+    }
+
+    /// Uses a value, and publishes another one if that empties the slot. Whether there was a value.
+    fn try_use(slot: &Slot<Noted>, generation: u32, user: &'static UseRecord) -> bool {
+        match slot.use_value(generation, Some(user)) {
+            Ok(used) => {
+                assert_eq!(used.0, 7);
+                end(slot, used, user);
+                true
+            }
+            Err(not_live) => {
+                publish_if_emptied(slot, not_live, user);
+                false
+            }
+        }
+    }
+
+    fn publish_if_emptied(slot: &Slot<Noted>, not_live: NotLive, user: &'static UseRecord) {
+        if not_live.is_emptied {
+            slot.publish(Noted(8, used_up()), Some(user));
+        }
+    }
+
+    fn used_up() -> &'static AtomicUsize {
+        static OTHERS: AtomicUsize = AtomicUsize::new(0);
+        &OTHERS
+    }
+
+    /// The owner of a value uses it twice, once inside another use, while another thread uses and retires it. The value is dropped once,
+    /// by the last of all, who publishes another one, which nobody mistakes for the first.
+    #[test]
+    fn owner_versus_another_who_retires() {
+        bounded(|| {
+            static DROPS: AtomicUsize = AtomicUsize::new(0);
+            DROPS.store(0, SeqCst);
+            let slot = Arc::new(Slot::new());
+            let (owner, other) = (record_of(1), record_of(2));
+            let generation = slot.publish(Noted(7, &DROPS), Some(owner));
+            let remover = {
+                let slot = slot.clone();
+                thread::spawn(move || {
+                    let used = slot.use_value(generation, Some(other)).expect("nobody else retires it");
+                    assert!(Slot::retire(&used));
+                    end(&slot, used, other);
+                })
+            };
+            match slot.use_value(generation, Some(owner)) {
+                Ok(used) => {
+                    try_use(&slot, generation, owner);
+                    assert_eq!(used.0, 7);
+                    end(&slot, used, owner);
+                }
+                Err(not_live) => publish_if_emptied(&slot, not_live, owner),
+            }
+            try_use(&slot, generation, owner);
+            remover.join().unwrap();
+            assert!(!try_use(&slot, generation, owner));
+            assert_eq!(DROPS.load(SeqCst), 1);
+            assert_eq!(
+                slot.use_value(generation + 1, None).map(|used| used.0).expect("the slot has its second value"),
+                8
+            );
+        });
+    }
+
+    /// The owner of a value ends it, by one step or by two, while another thread uses it.
+    #[test]
+    fn owner_who_retires_versus_another() {
+        bounded(|| {
+            static DROPS: AtomicUsize = AtomicUsize::new(0);
+            DROPS.store(0, SeqCst);
+            let slot = Arc::new(Slot::new());
+            let (owner, other) = (record_of(1), record_of(2));
+            let generation = slot.publish(Noted(7, &DROPS), Some(owner));
+            let user = {
+                let slot = slot.clone();
+                thread::spawn(move || try_use(&slot, generation, other))
+            };
+            if slot.drop_unused(generation, Some(owner)) {
+                slot.publish(Noted(8, used_up()), Some(owner));
+            } else {
+                let used = slot.use_value(generation, Some(owner)).expect("nobody else retires it");
+                assert!(!slot.drop_unused(generation, Some(owner)), "it is used");
+                assert!(Slot::retire(&used));
+                end(&slot, used, owner);
+            }
+            user.join().unwrap();
+            assert_eq!(DROPS.load(SeqCst), 1);
+            assert!(!try_use(&slot, generation, owner) && !try_use(&slot, generation, other));
         });
     }
 }

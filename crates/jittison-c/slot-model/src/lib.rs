@@ -1,12 +1,18 @@
-//! Compiles `src/slot.rs` and `src/owned_slot.rs` of the C API alone, so that their loom models build without the rest:
+//! Compiles `src/slot.rs`, `src/owned_slot.rs` and what they need of the C API alone, so that their loom models build without the rest:
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p jittison-c-slot-model
 //!
-//! With `SEEDED_BUG=live_is_not_checked` or `SEEDED_BUG=owner_is_not_checked` a model fails.
+//! With `SEEDED_BUG` one of `live_is_not_checked`, `owner_is_not_checked`, `no_heavy_barrier` and `notes_are_not_read` a model fails.
 
+#[allow(dead_code, unused_imports)]
+#[path = "../../src/barriers.rs"]
+mod barriers;
 #[allow(dead_code)]
 #[path = "../../src/owned_slot.rs"]
 mod owned_slot;
 #[allow(dead_code)]
 #[path = "../../src/slot.rs"]
 mod slot;
+#[allow(dead_code)]
+#[path = "../../src/use_record.rs"]
+mod use_record;
