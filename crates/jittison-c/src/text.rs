@@ -30,6 +30,10 @@ impl Str {
     pub(crate) unsafe fn read<'a>(self, what: &str) -> Result<&'a str, Failure> {
         // SAFETY: C1 - the caller promises the same.
         let bytes = unsafe { read_slice(self.data.cast::<u8>(), self.length, what)? };
+        if bytes.is_ascii() {
+            // SAFETY: C1 - ASCII is UTF-8. Most names are, and this check is the cheaper one.
+            return Ok(unsafe { std::str::from_utf8_unchecked(bytes) });
+        }
         std::str::from_utf8(bytes)
             .map_err(|error| Failure::argument(format!("{what} is not UTF-8: byte {} is wrong", error.valid_up_to())))
     }
