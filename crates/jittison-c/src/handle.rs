@@ -598,6 +598,55 @@ mod tests {
     }
 
     #[test]
+    fn no_value_is_dropped_twice_or_while_a_thread_uses_it() {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        static DROPS: AtomicUsize = AtomicUsize::new(0);
+        /// Says 7 until it is dropped.
+        struct Value(AtomicUsize);
+        impl Drop for Value {
+            fn drop(&mut self) {
+                assert_eq!(self.0.swap(0, SeqCst), 7);
+                DROPS.fetch_add(1, SeqCst);
+            }
+        }
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = 20_000;
+        let table = leaked(Kind::Function);
+        // The newest handles of all threads. Each is released by the thread that puts another one in its place.
+        let shared: &'static [std::sync::atomic::AtomicU64; 4] = Box::leak(Box::default());
+        let work = move |mut random: u64| {
+            for _ in 0..ROUNDS {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let place = &shared[(random >> 40) as usize % shared.len()];
+                if random >> 62 == 0 {
+                    let new = table.insert(Value(AtomicUsize::new(7))).unwrap();
+                    let old = place.swap(new, SeqCst);
+                    assert!(old == 0 || table.release(old).is_ok());
+                } else if let Ok(value) = table.get(place.load(SeqCst)) {
+                    assert_eq!(value.0.load(SeqCst), 7);
+                    let again = table.get(place.load(SeqCst)).map(|value| value.0.load(SeqCst));
+                    assert!(again.is_err() || again.is_ok_and(|seven| seven == 7));
+                    assert_eq!(value.0.load(SeqCst), 7);
+                }
+            }
+        };
+        let threads: Vec<_> = (1..=THREADS).map(|seed| std::thread::spawn(move || work(seed))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for place in shared {
+            let last = place.load(SeqCst);
+            assert!(last == 0 || table.release(last).is_ok());
+        }
+        // A slot is used again, whoever emptied it: each thread has a few, and each place has one.
+        let slots = table.empty.lock().next;
+        assert!(slots <= 40, "{slots} slots for {} values at once", shared.len());
+        let inserted = (1..=THREADS).map(|seed| {
+            let step = |random: &u64| Some(random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            std::iter::successors(step(&seed), step).take(ROUNDS as usize).filter(|random| random >> 62 == 0).count()
+        });
+        assert_eq!(DROPS.load(SeqCst), inserted.sum::<usize>());
+    }
+
+    #[test]
     fn a_value_outlives_the_thread_that_made_it_and_is_used_while_threads_end() {
         struct Late(&'static Table<std::sync::Arc<()>>, Cell<u64>);
         impl Drop for Late {
