@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
+use jittison::Function;
 use jittison::base::ExecutorAddr;
-use jittison::{Function, Jit};
 
 use crate::dylib::{DYLIBS, Dylib};
 use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
@@ -84,11 +84,14 @@ unsafe extern "C-unwind" fn jittison_function_lookup(
             Ok((DYLIBS.get(dylib.bits)?, name, FUNCTIONS.reserve()?))
         },
         |(dylib, name, place)| {
-            // SAFETY: C3 - the header states the promises.
-            let find = |jit: &Jit| Ok(unsafe { jit.lookup_in::<AnyFunction>(&dylib, name)? });
-            let function = dylib.with_session(session, find)?;
-            // SAFETY: C1 - the caller promises it.
-            unsafe { put(out, "out", || Ok(Handle::new(place.fill(function)))) }
+            dylib.with_session(session, |jit| {
+                // SAFETY: C3 - the header states the promises.
+                match unsafe { jit.lookup_in::<AnyFunction>(&dylib, name) } {
+                    // SAFETY: C1 - the caller promises it.
+                    Ok(function) => unsafe { put(out, "out", || Ok(Handle::new(place.fill(function)))) },
+                    Err(error) => Err(Failure::from(error)),
+                }
+            })
         },
     )
 }

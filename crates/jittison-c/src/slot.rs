@@ -299,7 +299,7 @@ fn notes_are_not_read() -> bool {
 pub(crate) struct Used<'a, T> {
     slot: &'a Slot<T>,
     /// Where the use is noted; else it is counted.
-    note: Option<(&'static UseRecord, u32)>,
+    note: Option<(&'static UseRecord, usize)>,
     of_thread: PhantomData<*const ()>,
 }
 

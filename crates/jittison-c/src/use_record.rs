@@ -45,10 +45,10 @@ impl UseRecord {
 
     /// Notes the use of a slot. `None` if all places are taken.
     #[inline]
-    pub(crate) fn note(&self, slot: usize) -> Option<u32> {
+    pub(crate) fn note(&self, slot: usize) -> Option<usize> {
         let free = self.free.load(Ordering::Relaxed);
-        let place = free.trailing_zeros();
-        let noted = self.places.get(place as usize)?;
+        let place = free.trailing_zeros() as usize;
+        let noted = self.places.get(place)?;
         self.free.store(free & (free - 1), Ordering::Relaxed);
         // Relaxed: a light barrier follows.
         noted.store(slot, Ordering::Relaxed);
@@ -57,9 +57,9 @@ impl UseRecord {
 
     /// Ends a use that was noted.
     #[inline]
-    pub(crate) fn forget(&self, place: u32) {
+    pub(crate) fn forget(&self, place: usize) {
         // Release: what the use did happens before the drop of the value by a thread that finds the place empty.
-        self.places[place as usize].store(0, Ordering::Release);
+        self.places[place].store(0, Ordering::Release);
         self.free.store(self.free.load(Ordering::Relaxed) | 1 << place, Ordering::Relaxed);
     }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_record_notes_as_many_uses_as_it_has_places_and_forgets_each() {
         let record = UseRecord::new();
-        let places: Vec<u32> = (1..=PLACES).map(|slot| record.note(slot).unwrap()).collect();
+        let places: Vec<usize> = (1..=PLACES).map(|slot| record.note(slot).unwrap()).collect();
         assert_eq!(record.note(PLACES + 1), None);
         assert!((1..=PLACES).all(|slot| record.has(slot)) && !record.has(PLACES + 1));
         record.forget(places[2]);
