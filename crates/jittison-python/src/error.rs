@@ -7,9 +7,12 @@ use std::collections::HashMap;
 
 use jittison::error::{LinkFault, MemoryFault};
 use jittison::{Error, ErrorKind};
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+
+use crate::interpreter::is_exiting_elsewhere;
 
 /// The classes of exceptions, by name.
 static CLASSES: PyOnceLock<HashMap<String, Py<PyType>>> = PyOnceLock::new();
@@ -26,8 +29,20 @@ pub(crate) fn report(raised: &Bound<'_, PyAny>, function: &Bound<'_, PyAny>) {
     PyErr::from_value(raised.clone()).write_unraisable(raised.py(), Some(function));
 }
 
-/// The exception for an error. Its cause is the exception for the error's cause.
+/// The exception that a call raises for an error.
+///
+/// While the interpreter exits, calls of other threads fail, because their sessions have ended. An exception that nothing catches would be
+/// printed then, and Python 3.14 may end the process with an abort if a thread prints while the interpreter is being finalized. So the
+/// exception is SystemExit, which ends a thread without a word.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    if is_exiting_elsewhere() {
+        return PySystemExit::new_err(());
+    }
+    exception_of(py, error)
+}
+
+/// The exception for an error. Its cause is the exception for the error's cause.
+pub(crate) fn exception_of(py: Python<'_>, error: &Error) -> PyErr {
     let kind = kind_of(error.kind());
     let Some(class) = CLASSES.get(py).and_then(|classes| classes.get(kind.class)) else {
         return pyo3::exceptions::PyRuntimeError::new_err(error.to_string());
@@ -52,7 +67,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         return problem;
     }
     if let Some(cause) = cause_of(error.kind()) {
-        raised.set_cause(py, Some(raise(py, cause)));
+        raised.set_cause(py, Some(exception_of(py, cause)));
     }
     raised
 }

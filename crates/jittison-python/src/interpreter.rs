@@ -9,13 +9,16 @@
 //! 2. It waits for the callbacks that were entered before.
 //! 3. It waits a moment for the work that began before, because ctypes tells of a callback only when it has the GIL.
 //!
+//! From step 1 on, calls of other threads that fail raise SystemExit (`error.rs`).
+//!
 //! | thread at work | exit handler, step 3 |
 //! |---|---|
 //! | 1. count itself in the generation | 1. begin a new generation |
 //! | 2. if the generation is another now, take that back and start again | 2. wait until the old one has no thread |
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -30,6 +33,19 @@ static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
 const LONGEST_CALLBACK: Duration = Duration::from_secs(5);
 /// How long the exit handler waits for work that goes on. Most work takes less than a millisecond.
 const LONGEST_WORK: Duration = Duration::from_millis(300);
+
+/// The thread that runs the exit handler.
+static EXITING: OnceLock<ThreadId> = OnceLock::new();
+
+/// The exit handler begins, on the calling thread.
+pub(crate) fn begin_exit() {
+    let _ = EXITING.set(thread::current().id());
+}
+
+/// Whether the exit handler has begun, on another thread than the calling one.
+pub(crate) fn is_exiting_elsewhere() -> bool {
+    EXITING.get().is_some_and(|exiting| *exiting != thread::current().id())
+}
 
 /// Runs `work` without the GIL (P2).
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::dylib::Dylib;
-use crate::error::raise;
+use crate::error::{exception_of, raise};
 use crate::interpreter::{Detached, detached};
 use crate::session::Session;
 
@@ -106,7 +106,7 @@ impl Removal {
         let removal = self.removal();
         let call = move |outcome: Result<(), jittison::Error>| {
             Python::try_attach(|py| {
-                let error = outcome.err().map(|error| raise(py, &error).into_value(py));
+                let error = outcome.err().map(|error| exception_of(py, &error).into_value(py));
                 if let Err(raised) = callback.call1(py, (error,)) {
                     raised.write_unraisable(py, Some(callback.bind(py)));
                 }

@@ -10,11 +10,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::dylib::Dylib;
-use crate::error::raise;
+use crate::error::{exception_of, raise};
 use crate::event;
 use crate::function::{AnyFunction, Function, Pin};
 use crate::guard::Guard;
-use crate::interpreter::{Detached, detached, drain};
+use crate::interpreter::{Detached, begin_exit, detached, drain};
 use crate::keep_alive::Stubs;
 use crate::memory::{CodeLocation, MemoryMap, MemoryStatistics};
 use crate::patch::Patchable;
@@ -84,6 +84,7 @@ extern "C" fn no_interpreter() -> u64 {
 /// elsewhere, so that no thread wants the GIL of an interpreter that is being finalized (`interpreter.rs`).
 #[pyfunction(name = "_end_all_sessions")]
 pub(crate) fn end_all_sessions(py: Python<'_>) {
+    begin_exit();
     let sessions = std::mem::take(&mut *SESSIONS.lock().unwrap_or_else(PoisonError::into_inner));
     detached(py, || {
         for session in sessions.iter().filter_map(Weak::upgrade) {
@@ -381,7 +382,7 @@ fn profile(name: &str) -> PyResult<Profile> {
 /// Passes on an error that no caller receives. May run on any thread.
 fn report(on_error: Option<&Py<PyAny>>, error: &Error) {
     Python::try_attach(|py| {
-        let exception = raise(py, error);
+        let exception = exception_of(py, error);
         let Some(on_error) = on_error else { return exception.write_unraisable(py, None) };
         if let Err(raised) = on_error.call1(py, (exception.into_value(py),)) {
             raised.write_unraisable(py, Some(on_error.bind(py)));

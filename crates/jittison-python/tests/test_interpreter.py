@@ -174,7 +174,36 @@ def test_a_callback_of_an_initialiser_returns_before_the_interpreter_ends(run):
     threading.Thread(target=jit.lookup, args=("f", "int(int)"), daemon=True).start()
     assert inside.wait(30)
     """
-    run(SLEEPER + textwrap.dedent(program), FINISHED)
+    # The lookup fails, because its session has ended. That ends the thread without a word.
+    assert run(SLEEPER + textwrap.dedent(program), FINISHED).stderr == ""
+
+
+def test_a_call_that_fails_in_another_thread_while_the_interpreter_exits_raises_system_exit(run):
+    program = """
+    import atexit
+    jit = jittison.Jit()
+    def look():
+        time.sleep(0.2)
+        try:
+            jit.lookup("f", "int(int)")
+        except BaseException as error:
+            print(type(error).__name__, flush=True)
+    late = threading.Thread(target=look, daemon=True)
+    # Runs after the exit handler of jittison, which was registered later.
+    def last():
+        late.join()
+        try:
+            jit.lookup("f", "int(int)")
+        except jittison.Error as error:
+            print("here:", type(error).__name__, flush=True)
+    atexit.unregister(jittison._jittison._end_all_sessions)
+    atexit.register(last)
+    atexit.register(jittison._jittison._end_all_sessions)
+    late.start()
+    """
+    done = run(program)
+    assert done.stdout.splitlines()[0] == "SystemExit"
+    assert done.stdout.splitlines()[1].startswith("here:") and done.stderr == ""
 
 
 def test_cycles_with_functions_and_sessions_are_collected(run):
