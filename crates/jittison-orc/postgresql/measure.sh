@@ -3,8 +3,6 @@
 count=${number:-100000}
 query="SELECT seven, count(*), sum(price), avg(price + i), min(name) FROM items WHERE i % 3 <> 1 AND name LIKE '%1%' GROUP BY seven ORDER BY seven"
 small="SELECT sum(price + %d) FROM items WHERE i < 5 AND seven < %d;\n"
-# For the memory it does not matter how well the code is compiled, and the compiler takes most of the time.
-compile_fast="SET jit_inline_above_cost = -1; SET jit_optimize_above_cost = -1;"
 resident="SELECT 'resident ' || (regexp_match(pg_read_file('/proc/self/status'), 'VmRSS:\s+(\d+)'))[1];"
 for linker in llvmjit jittison; do
     if [ $linker = jittison ]; then start "$own_provider"; else start llvmjit; fi
