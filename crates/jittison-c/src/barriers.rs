@@ -1,4 +1,4 @@
-//! An asymmetric barrier, with which [`UseRecord`](crate::use_record::UseRecord) avoids atomic read-modify-writes. jittison has the
+//! An asymmetric barrier, with which [`Hazards`](crate::hazards::Hazards) avoid atomic read-modify-writes. jittison has the
 //! same pair (`src/sync/barriers.rs`), which is not public.
 //!
 //! > Let L be a [`light_barrier`] of one thread and H a [`heavy_barrier`] of another thread. Then at least one of these is true: after

@@ -7,7 +7,7 @@ use jittison::{Jit, JitDylib};
 
 use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
-use crate::handle::{Kept, Kind, Table};
+use crate::handle::{Kind, Retained, Table};
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session};
 use crate::text::{Str, Text, read_slice};
@@ -19,12 +19,12 @@ pub(crate) static DYLIBS: Table<Named> = Table::new(Kind::Dylib);
 /// A dylib, and the session whose handle led to it, so that a lookup counts one use and not two.
 pub(crate) struct Named {
     dylib: JitDylib,
-    session: Option<(u64, Kept<Jit>)>,
+    session: Option<(u64, Retained<Jit>)>,
 }
 
 impl Named {
     /// `session` is the handle of `jit`.
-    fn of(session: Session, jit: Kept<Jit>, dylib: JitDylib) -> Named {
+    fn of(session: Session, jit: Retained<Jit>, dylib: JitDylib) -> Named {
         Named { dylib, session: Some((session.bits, jit)) }
     }
 
@@ -59,7 +59,7 @@ impl Deref for Named {
 
 /// Finds or makes a dylib of a session, and a handle of it.
 fn handle_of(session: Session, find: impl FnOnce(&Jit) -> Result<JitDylib, Failure>) -> Result<Dylib, Failure> {
-    let jit = SESSIONS.keep(session.bits)?;
+    let jit = SESSIONS.retain(session.bits)?;
     let place = DYLIBS.reserve()?;
     let dylib = find(&jit)?;
     Ok(Handle::new(place.fill(Named::of(session, jit, dylib))))

@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 
 use crate::error::Failure;
 use crate::owned_slot::{OwnedSlot, Refused};
-use crate::slot::{Counted, NotLive, Slot, Used};
-use crate::thread_number::{ThreadNumber, use_record};
+use crate::slot::{Counted, NotLive, Slot, Use, Used};
+use crate::thread_number::{ThreadNumber, hazards};
 
 /// What a handle names. The numbers are part of no interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -214,7 +214,7 @@ impl<T> Table<T> {
     #[inline(always)]
     pub(crate) fn get(&'static self, bits: u64) -> Result<Held<T>, Failure> {
         let Some((slot, generation, index)) = self.slot(bits) else { return Err(self.refusal(bits)) };
-        match slot.use_value(generation, use_record()) {
+        match slot.use_value(generation, hazards()) {
             Ok(used) => Ok(Held { used: Some(used), table: self, index }),
             Err(not_live) => Err(self.refusal_of(bits, index, not_live)),
         }
@@ -230,16 +230,16 @@ impl<T> Table<T> {
     }
 
     /// The value of a handle, for longer than a call, and for any thread.
-    pub(crate) fn keep(&'static self, bits: u64) -> Result<Kept<T>, Failure> {
+    pub(crate) fn retain(&'static self, bits: u64) -> Result<Retained<T>, Failure> {
         let found = self.slot(bits).and_then(|(slot, generation, index)| Some((slot.use_counted(generation)?, index)));
         let (counted, index) = found.ok_or_else(|| self.refusal(bits))?;
-        Ok(Kept { counted: Some(counted), table: self, index })
+        Ok(Retained { used: Some(counted), table: self, index })
     }
 
     /// Ends a handle. Its value is dropped now, or by the last call that uses it.
     pub(crate) fn release(&'static self, bits: u64) -> Result<(), Failure> {
         if let Some((slot, generation, index)) = self.slot(bits)
-            && slot.drop_unused(generation, use_record())
+            && slot.drop_unused(generation, hazards())
         {
             self.recycle(index);
             return Ok(());
@@ -391,7 +391,7 @@ impl<T> Reserved<T> {
     /// Stores a value. Returns its handle.
     #[inline(always)]
     pub(crate) fn fill(self, value: T) -> u64 {
-        self.fill_with(|slot| slot.publish(value, use_record()))
+        self.fill_with(|slot| slot.publish(value, hazards()))
     }
 }
 
@@ -414,13 +414,16 @@ impl<T, S: Place> Drop for Reserved<T, S> {
     }
 }
 
-/// A value that a call uses. It lives until the last call has dropped it, whoever releases its handle.
-pub(crate) struct Held<T: 'static> {
+/// A value that a call of this thread uses. It lives until the last use has ended, whoever releases its handle.
+pub(crate) struct Held<T: 'static, U: Use = Used<'static, T>> {
     /// `None` while it is dropped.
-    used: Option<Used<'static, T>>,
+    used: Option<U>,
     table: &'static Table<T>,
     index: u32,
 }
+
+/// A value that something of this library has for longer than a call. Any thread may drop it.
+pub(crate) type Retained<T> = Held<T, Counted<'static, T>>;
 
 impl<T> Held<T> {
     /// Ends the handle of the value, which this call still uses. False if it had ended.
@@ -429,7 +432,7 @@ impl<T> Held<T> {
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T, U: Use<Target = T>> Deref for Held<T, U> {
     type Target = T;
 
     #[inline]
@@ -438,35 +441,10 @@ impl<T> Deref for Held<T> {
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T, U: Use> Drop for Held<T, U> {
     #[inline]
     fn drop(&mut self) {
-        if self.used.take().is_some_and(Used::end) {
-            self.table.recycle(self.index);
-        }
-    }
-}
-
-/// A value that something of this library has. As [`Held`], and any thread may drop it.
-pub(crate) struct Kept<T: 'static> {
-    /// `None` while it is dropped.
-    counted: Option<Counted<'static, T>>,
-    table: &'static Table<T>,
-    index: u32,
-}
-
-impl<T> Deref for Kept<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        self.counted.as_ref().expect("it is not dropped")
-    }
-}
-
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {
-        if self.counted.take().is_some_and(Counted::end) {
+        if self.used.take().is_some_and(U::end) {
             self.table.recycle(self.index);
         }
     }
@@ -555,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn more_uses_at_once_than_a_thread_notes_keep_their_value() {
+    fn more_uses_at_once_than_a_thread_has_hazard_pointers_keep_their_value() {
         let table = leaked(Kind::Function);
         let counted = std::sync::Arc::new(());
         let handle = table.insert(counted.clone()).unwrap();
@@ -651,7 +629,7 @@ mod tests {
         struct Late(&'static Table<std::sync::Arc<()>>, Cell<u64>);
         impl Drop for Late {
             fn drop(&mut self) {
-                // The thread may have given its record back by now.
+                // The thread has given its hazards back by now.
                 drop(self.0.get(self.1.get()).unwrap());
                 let own = self.0.insert(std::sync::Arc::new(())).unwrap();
                 self.0.release(own).unwrap();
@@ -663,7 +641,7 @@ mod tests {
         let value = counted.clone();
         let handle = std::thread::spawn(move || {
             thread_local! { static LATE: std::cell::OnceCell<Late> = const { std::cell::OnceCell::new() }; }
-            // Registered before the record, so it is dropped after it.
+            // Registered before the hazards, so it is dropped after them.
             LATE.with(|late| drop(late.set(Late(table, Cell::new(0)))));
             let handle = table.insert(value).unwrap();
             LATE.with(|late| late.get().unwrap().1.set(handle));

@@ -1,75 +1,61 @@
-//! [`UseRecord`]: where a thread notes the slots whose values it uses, so that the uses of a slot's owner need no atomic
-//! read-modify-write (`slot.rs`).
+//! [`Hazards`]: hazard pointers of a thread. It has the addresses of the slots whose values the thread uses, so that the uses of a slot's
+//! owner need no atomic read-modify-write (`slot.rs`).
 //!
-//! Only the thread that has the record writes to it. Others look into it after a [`heavy_barrier`](crate::barriers::heavy_barrier).
-//! Records are never freed. That of a thread that has ended goes to a later thread, unless something is noted in it.
+//! Only the thread that has the hazards writes to them. Others look into them after a
+//! [`heavy_barrier`](crate::barriers::heavy_barrier). They are never freed. Those of a thread that has ended go to a later thread, unless
+//! they protect something.
+//!
+//! Source: Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects" (2004).
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Uses of one thread.
-pub(crate) struct UseRecord {
-    /// The number of the thread that has the record, which no other thread has or had. Only that thread reads it.
-    thread: AtomicU64,
-    /// A bit for each free place. Only the thread that has the record reads and writes it.
+/// The hazard pointers of one thread.
+pub(crate) struct Hazards {
+    /// A bit for each free place. Only the thread that has the hazards reads and writes it.
     free: AtomicU32,
     /// Addresses of slots. 0: none.
-    places: [AtomicUsize; PLACES],
+    slots: [AtomicUsize; PLACES],
 }
 
-/// The uses of a thread that are noted at once, at most. Further ones are counted in the slot.
+/// The uses of a thread that are protected at once, at most. Further ones are counted in the slot.
 const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 const ALL_FREE: u32 = (1 << PLACES) - 1;
 
-impl UseRecord {
-    pub(crate) fn new() -> UseRecord {
-        UseRecord {
-            thread: AtomicU64::new(0),
-            free: AtomicU32::new(ALL_FREE),
-            places: std::array::from_fn(|_| AtomicUsize::new(0)),
-        }
+impl Hazards {
+    pub(crate) fn new() -> Hazards {
+        Hazards { free: AtomicU32::new(ALL_FREE), slots: std::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
-    /// Gives the record to the calling thread, whose number is `thread`.
-    pub(crate) fn give_to(&self, thread: u64) {
-        self.thread.store(thread, Ordering::Relaxed);
-    }
-
-    /// The number of the calling thread, which has the record.
+    /// Protects the value of a slot. Returns the place of the hazard pointer, or `None` if all are taken.
     #[inline]
-    pub(crate) fn thread(&self) -> u64 {
-        self.thread.load(Ordering::Relaxed)
-    }
-
-    /// Notes the use of a slot. `None` if all places are taken.
-    #[inline]
-    pub(crate) fn note(&self, slot: usize) -> Option<usize> {
+    pub(crate) fn protect(&self, slot: usize) -> Option<usize> {
         let free = self.free.load(Ordering::Relaxed);
         let place = free.trailing_zeros() as usize;
-        let noted = self.places.get(place)?;
+        let hazard = self.slots.get(place)?;
         self.free.store(free & (free - 1), Ordering::Relaxed);
         // Relaxed: a light barrier follows.
-        noted.store(slot, Ordering::Relaxed);
+        hazard.store(slot, Ordering::Relaxed);
         Some(place)
     }
 
-    /// Ends a use that was noted.
+    /// Clears a hazard pointer.
     #[inline]
-    pub(crate) fn forget(&self, place: usize) {
+    pub(crate) fn clear(&self, place: usize) {
         // Release: what the use did happens before the drop of the value by a thread that finds the place empty.
-        self.places[place].store(0, Ordering::Release);
+        self.slots[place].store(0, Ordering::Release);
         self.free.store(self.free.load(Ordering::Relaxed) | 1 << place, Ordering::Relaxed);
     }
 
-    /// Whether a use of a slot is noted. Any thread may ask.
-    pub(crate) fn has(&self, slot: usize) -> bool {
-        // Acquire: pairs with the release in `forget`.
-        self.places.iter().any(|noted| noted.load(Ordering::Acquire) == slot)
+    /// Whether the value of a slot is protected. Any thread may ask.
+    pub(crate) fn protects(&self, slot: usize) -> bool {
+        // Acquire: pairs with the release in `clear`.
+        self.slots.iter().any(|hazard| hazard.load(Ordering::Acquire) == slot)
     }
 
-    /// Whether nothing is noted. Only for the thread that has the record.
+    /// Whether nothing is protected. Only for the thread that has the hazards.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.free.load(Ordering::Relaxed) == ALL_FREE
@@ -81,15 +67,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_notes_as_many_uses_as_it_has_places_and_forgets_each() {
-        let record = UseRecord::new();
-        let places: Vec<usize> = (1..=PLACES).map(|slot| record.note(slot).unwrap()).collect();
-        assert_eq!(record.note(PLACES + 1), None);
-        assert!((1..=PLACES).all(|slot| record.has(slot)) && !record.has(PLACES + 1));
-        record.forget(places[2]);
-        assert!(!record.has(3) && record.has(4) && !record.is_empty());
-        assert_eq!(record.note(3), Some(places[2]));
-        places.into_iter().for_each(|place| record.forget(place));
-        assert!(record.is_empty() && !record.has(1));
+    fn hazards_protect_as_many_uses_as_they_have_places_and_each_until_it_is_cleared() {
+        let hazards = Hazards::new();
+        let places: Vec<usize> = (1..=PLACES).map(|slot| hazards.protect(slot).unwrap()).collect();
+        assert_eq!(hazards.protect(PLACES + 1), None);
+        assert!((1..=PLACES).all(|slot| hazards.protects(slot)) && !hazards.protects(PLACES + 1));
+        hazards.clear(places[2]);
+        assert!(!hazards.protects(3) && hazards.protects(4) && !hazards.is_empty());
+        assert_eq!(hazards.protect(3), Some(places[2]));
+        places.into_iter().for_each(|place| hazards.clear(place));
+        assert!(hazards.is_empty() && !hazards.protects(1));
     }
 }

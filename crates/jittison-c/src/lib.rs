@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `entry.rs` | what every function does first and last: panics become errors, pointers are checked |
 //! | `handle.rs`, `slot.rs` | handles: numbers that name values of this library, with a kind and a generation |
-//! | `use_record.rs`, `barriers.rs` | what a thread notes of the values that it uses, and how others see that |
-//! | `owned_slot.rs`, `thread_number.rs` | values that belong to one thread; threads, and their records |
+//! | `hazards.rs`, `barriers.rs` | hazard pointers of a thread, and how others see them |
+//! | `owned_slot.rs`, `thread_number.rs` | values that belong to one thread; threads, and their hazards |
 //! | `error.rs`, `code.rs` | `jittison_error`: failures of this library and of the Rust crate, with a code each |
 //! | `text.rs` | strings of the caller, and texts that the caller owns |
 //! | `session.rs`, `options.rs`, `dylib.rs`, `tracker.rs`, `object.rs` | sessions, dylibs, trackers, what is added to them |
@@ -44,7 +44,7 @@
 //!   callback reads. The cell is emptied on that thread before the hook returns.
 //! - **C7** *Windows of the embedder.* The callback that maps a window promises what `MappedWindow` demands of an
 //!   implementor: the header states it in its words.
-//! - **C8** *Slots.* `slot.rs` hands out a value to users that are noted or counted. The last user, or who ends a value without users,
+//! - **C8** *Slots.* `slot.rs` hands out a value to users that are protected or counted. The last user, or who ends a value without users,
 //!   has the value alone. `owned_slot.rs` hands out a value to the thread that published it, and to no other one.
 #![warn(missing_docs)]
 
@@ -63,6 +63,7 @@ mod generator;
 mod graph;
 mod guard;
 mod handle;
+mod hazards;
 mod json;
 mod link;
 mod lookup;
@@ -85,4 +86,3 @@ mod text;
 mod thread_number;
 mod tracker;
 mod unit;
-mod use_record;

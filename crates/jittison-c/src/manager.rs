@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::callbacks::{Dropped, OwnedContext, outcome};
 use crate::entry::{check_out, put, run};
 use crate::error::{ErrorObject, Failure};
-use crate::handle::{Kept, Kind, Table};
+use crate::handle::{Kind, Retained, Table};
 use crate::session::{Handle, SESSIONS, Session, read_options};
 use crate::tracker::{TRACKERS, Tracker};
 
@@ -25,7 +25,7 @@ pub(crate) static MANAGERS: Table<Registered> = Table::new(Kind::Manager);
 /// A manager, and the session that it is registered with.
 pub(crate) struct Registered {
     manager: Arc<Manager>,
-    jit: Kept<Jit>,
+    jit: Retained<Jit>,
 }
 
 impl Registered {
@@ -119,7 +119,7 @@ unsafe extern "C" fn jittison_manager_create(
         if callbacks.remove.is_none() || callbacks.transfer.is_none() {
             return Err(Failure::argument("a manager needs the callbacks `remove` and `transfer`"));
         }
-        let jit = SESSIONS.keep(session.bits)?;
+        let jit = SESSIONS.retain(session.bits)?;
         let context = OwnedContext::new(context, callbacks.dropped);
         let manager = Arc::new(Manager { callbacks, context, keys: Mutex::default() });
         let place = MANAGERS.reserve()?;

@@ -17,7 +17,7 @@ use crate::callbacks::{BorrowedDylib, Dropped, OwnedContext, outcome};
 use crate::dylib::Dylib;
 use crate::entry::{check_optional_out, check_out, put, put_if_wanted, run};
 use crate::error::ErrorObject;
-use crate::handle::{Kept, Kind, Table};
+use crate::handle::{Kind, Retained, Table};
 use crate::link::{LinkHandle, Stage, during};
 use crate::manager::{MANAGERS, ManagerHandle, Registered};
 use crate::session::{Context, Handle, SESSIONS, Session, read_options};
@@ -30,7 +30,7 @@ static PLUGINS: Table<Added> = Table::new(Kind::Plugin);
 /// A plugin, and the session that it was added to.
 pub(crate) struct Added {
     plugin: Arc<dyn LinkPlugin>,
-    jit: Kept<Jit>,
+    jit: Retained<Jit>,
 }
 
 /// `jittison_link_origin`.
@@ -88,7 +88,7 @@ struct Plugin {
     name: String,
     callbacks: Callbacks,
     /// Owns what `record` records.
-    manager: Option<Kept<Registered>>,
+    manager: Option<Retained<Registered>>,
     context: OwnedContext,
 }
 
@@ -226,10 +226,10 @@ unsafe extern "C" fn jittison_plugin_add(
         // SAFETY: C1 - the caller promises it.
         let name = unsafe { callbacks.name.read("name")? };
         let name = if name.is_empty() { "a plugin of the embedder" } else { name }.to_string();
-        let jit = SESSIONS.keep(session.bits)?;
+        let jit = SESSIONS.retain(session.bits)?;
         let manager = match callbacks.manager.bits {
             0 => None,
-            bits => Some(MANAGERS.keep(bits)?),
+            bits => Some(MANAGERS.retain(bits)?),
         };
         let context = OwnedContext::new(context, callbacks.dropped);
         if let Some(manager) = &manager {

@@ -1,4 +1,4 @@
-//! [`Slot`]: a value with a generation, and with uses that are noted or counted, so that a handle is checked and its value used
+//! [`Slot`]: a value with a generation, and with uses that are protected or counted, so that a handle is checked and its value used
 //! without a lock.
 //!
 //! ```text
@@ -8,32 +8,36 @@
 //!  └─────────────┴─────┴──────┴──────────┘
 //! ```
 //!
-//! The thread that publishes a value owns it. It notes its uses in its [`UseRecord`](crate::use_record::UseRecord), which costs no
-//! atomic read-modify-write. The uses of other threads, and those of an owner that has no record or no place in it, are counted in
-//! `users`. While `owned` is set, the owner may have uses that are noted.
+//! The thread that publishes a value owns it. A hazard pointer of that thread ([`Hazards`]) protects its uses, which costs no atomic
+//! read-modify-write. The uses of other threads, and those of an owner that has no hazard pointer left, are counted in `users`. While
+//! `owned` is set, the owner may have uses that are protected. When the owner has ended, its hazards go to a later thread, which owns its
+//! values then.
 //!
 //! | step | change | who |
 //! |---|---|---|
-//! | [`publish`](Slot::publish) | word: generation + 1, live, owned if the thread has a record, no users | who has the empty slot |
-//! | [`use_value`](Slot::use_value) | the use is noted, light barrier, and the word is still that of the generation, live | the owner |
+//! | [`publish`](Slot::publish) | word: generation + 1, live, owned if the thread has hazards, no users | who has the empty slot |
+//! | [`use_value`](Slot::use_value) | the use is protected, light barrier, and the word is still that of the generation, live | the owner |
 //! | [`use_value`](Slot::use_value), [`use_counted`](Slot::use_counted) | users + 1, if generation and live agree | anyone with a handle |
 //! | [`retire`](Slot::retire) | not live: later uses of the handle fail | one user |
-//! | … of another thread than the owner | then heavy barrier; not owned, unless a use is noted | the same |
-//! | [`drop_unused`](Slot::drop_unused) | not live and not owned, if no use is noted and none counted | the owner, or anyone if there is none |
+//! | … of another thread than the owner | then heavy barrier; not owned, unless a use is protected | the same |
+//! | [`drop_unused`](Slot::drop_unused) | not live and not owned, if no use is protected and none counted | the owner, or anyone if there is none |
 //! | drop of a [`Used`] that is counted | users − 1 | its user |
-//! | drop of a [`Used`] that is noted, or a use that failed after it was noted | the note goes, light barrier; not owned, if the word is not live and no other use is noted | the owner |
+//! | drop of a [`Used`] that is protected, or a use that failed after it was | the hazard pointer is cleared, light barrier; not owned, if the word is not live and no other use is protected | the owner |
 //!
 //! Who leaves a word that is not live, not owned and without users drops the value, and has the empty slot. A word never comes back,
 //! because generations ascend and a slot whose generations are used up stays empty.
 //!
-//! Of an owner that notes a use and another thread that retires the value, at least one sees the other (`barriers.rs`): either the
-//! owner sees that the word is not live, and leaves the value, or the other one sees the note. Then it leaves `owned` to the owner,
-//! which sees the word when its use ends.
+//! Of an owner that protects a use and another thread that retires the value, at least one sees the other (`barriers.rs`): either the
+//! owner sees that the word is not live, and leaves the value, or the other one sees the hazard pointer. Then it leaves `owned` to the
+//! owner, which sees the word when its use ends.
 //!
-//! A thread that reads the word of a generation and then its own number in `owner` has published that generation: `owned_slot.rs`.
+//! A thread that reads the word of a generation and then its own hazards in `hazards` owns that generation: `hazards` was stored before
+//! the word, and only a thread that has the same hazards could have published another generation of them since.
+//!
+//! Source of the split between an owner and all others: Choi, Shull and Torrellas, "Biased Reference Counting" (2018).
 //!
 //! Model: the tests of this file, which `slot-model` runs under loom. Seeded bugs: `live_is_not_checked`, `no_heavy_barrier`,
-//! `notes_are_not_read`.
+//! `hazards_are_not_read`.
 
 #[cfg(loom)]
 use loom::{
@@ -48,7 +52,7 @@ use std::ops::Deref;
 use std::ptr;
 
 use crate::barriers::{heavy_barrier, light_barrier};
-use crate::use_record::UseRecord;
+use crate::hazards::Hazards;
 
 #[cfg(not(loom))]
 pub(crate) use cell::UnsafeCell;
@@ -78,10 +82,8 @@ mod cell {
 /// A place for one value at a time.
 pub(crate) struct Slot<T> {
     word: AtomicU64,
-    /// The thread that published the value, if `word` is owned.
-    owner: AtomicU64,
-    /// The record of that thread.
-    record: AtomicPtr<UseRecord>,
+    /// Those of the owner, if `word` is owned.
+    hazards: AtomicPtr<Hazards>,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -97,26 +99,25 @@ const GENERATION_SHIFT: u32 = 32;
 
 impl<T> Slot<T> {
     pub(crate) fn new() -> Slot<T> {
-        let record = AtomicPtr::new(ptr::null_mut());
-        Slot { word: AtomicU64::new(0), owner: AtomicU64::new(0), record, value: UnsafeCell::new(None) }
+        let hazards = AtomicPtr::new(ptr::null_mut());
+        Slot { word: AtomicU64::new(0), hazards, value: UnsafeCell::new(None) }
     }
 
-    /// Puts a value into an empty slot. Returns its generation. The caller has the slot: nobody else publishes. `own` is the record
-    /// of the calling thread.
+    /// Puts a value into an empty slot. Returns its generation. The caller has the slot: nobody else publishes. `own` are the
+    /// hazards of the calling thread.
     #[inline(always)]
-    pub(crate) fn publish(&self, value: T, own: Option<&'static UseRecord>) -> u32 {
+    pub(crate) fn publish(&self, value: T, own: Option<&'static Hazards>) -> u32 {
         // Relaxed: the caller has the slot, and came by it after the last user emptied it.
         let generation = self.generation() + 1;
         // SAFETY: C8 - the slot is empty and the caller has it, so there is no user, and nothing to drop.
         self.value.with_mut(|place| unsafe { place.write(Some(value)) });
         let mut owned = 0;
         if let Some(own) = own {
-            // Relaxed: the store of the word releases both.
-            self.owner.store(own.thread(), Ordering::Relaxed);
-            self.record.store(ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
+            // Relaxed: the store of the word releases it.
+            self.hazards.store(ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
             owned = OWNED;
         }
-        // Release: pairs with the acquires of those that read the value, `owner` or `record`.
+        // Release: pairs with the acquires of those that read the value or `hazards`.
         self.word.store(live(generation) | owned, Ordering::Release);
         generation
     }
@@ -139,26 +140,26 @@ impl<T> Slot<T> {
         self.word.load(Ordering::Relaxed) & !(OWNED | USERS) == live(generation)
     }
 
-    /// The value of a generation, if it is live. `own` is the record of the calling thread, on which the use ends.
+    /// The value of a generation, if it is live. `own` are the hazards of the calling thread, on which the use ends.
     #[inline(always)]
-    pub(crate) fn use_value(&self, generation: u32, own: Option<&'static UseRecord>) -> Result<Used<'_, T>, NotLive> {
-        // Acquire: pairs with the release of `publish`, so `owner` is not older than the generation.
+    pub(crate) fn use_value(&self, generation: u32, own: Option<&'static Hazards>) -> Result<Used<'_, T>, NotLive> {
+        // Acquire: pairs with the release of `publish`, so `hazards` is not older than the generation.
         let word = self.word.load(Ordering::Acquire);
         if word & !USERS == live(generation) | OWNED
             && let Some(own) = own.filter(|own| self.is_owned_by(own))
-            && let Some(place) = own.note(self.address())
+            && let Some(place) = own.protect(self.address())
         {
             light_barrier();
-            let used = Used { slot: self, note: Some((own, place)), of_thread: PhantomData };
-            // Relaxed: this thread published the value.
+            let used = Used { slot: self, hazard: Some((own, place)), of_thread: PhantomData };
+            // Relaxed: the first load acquired the value.
             if self.word.load(Ordering::Relaxed) & !USERS == live(generation) | OWNED || live_is_not_checked() {
                 return Ok(used);
             }
-            // Who retired the value may have seen the note, and left the value to this thread.
+            // Who retired the value may have seen the hazard pointer, and left the value to this thread.
             return Err(NotLive { is_emptied: used.end() });
         }
         let counted = self.use_counted(generation).ok_or(NotLive { is_emptied: false })?;
-        Ok(Used { slot: counted.slot, note: None, of_thread: PhantomData })
+        Ok(Used { slot: counted.slot, hazard: None, of_thread: PhantomData })
     }
 
     /// As [`use_value`](Self::use_value). The use may end on any thread.
@@ -180,16 +181,16 @@ impl<T> Slot<T> {
     }
 
     /// Retires the value of a generation and drops it, if nobody uses it. The caller has the slot then. False if somebody does, or may:
-    /// the value is owned by another thread; or if the generation is not live. `own` is the record of the calling thread.
+    /// the value is owned by another thread; or if the generation is not live. `own` are the hazards of the calling thread.
     #[inline]
-    pub(crate) fn drop_unused(&self, generation: u32, own: Option<&'static UseRecord>) -> bool {
+    pub(crate) fn drop_unused(&self, generation: u32, own: Option<&'static Hazards>) -> bool {
         // Acquire: as in `use_value`.
         let word = self.word.load(Ordering::Acquire);
         if word & !OWNED != live(generation) {
             return false;
         }
         let may_drop = word & OWNED == 0
-            || own.is_some_and(|own| self.is_owned_by(own) && (own.is_empty() || !own.has(self.address())));
+            || own.is_some_and(|own| self.is_owned_by(own) && (own.is_empty() || !own.protects(self.address())));
         // Acquire: pairs with the release of `publish` and of the users that have ended.
         let empty = u64::from(generation) << GENERATION_SHIFT;
         let is_unused =
@@ -200,17 +201,25 @@ impl<T> Slot<T> {
         is_unused
     }
 
-    /// Whether the thread of a record, the calling one, has published the value. The caller has read the word of its generation.
+    /// Whether the calling thread, which has `own`, owns the value. The caller has read the word of its generation.
     #[inline]
-    fn is_owned_by(&self, own: &UseRecord) -> bool {
+    fn is_owned_by(&self, own: &Hazards) -> bool {
         // Relaxed: the load of the word orders it.
-        self.owner.load(Ordering::Relaxed) == own.thread()
+        ptr::eq(self.hazards.load(Ordering::Relaxed), own)
     }
 
-    /// What the slot is called in a record.
+    /// What a hazard pointer has.
     #[inline]
     fn address(&self) -> usize {
         ptr::from_ref(self).addr()
+    }
+
+    /// The value, for a [`Used`] or a [`Counted`], which only a live value has.
+    #[inline]
+    fn value_of_user(&self) -> &T {
+        // SAFETY: C8 - the value is published and the use of the caller is protected or counted, so nobody writes it or drops it.
+        let value = self.value.with(|place| unsafe { &*place });
+        value.as_ref().expect("a value that is used is there")
     }
 
     /// Drops the value where it is. The caller has found that no user is left and none can come.
@@ -225,13 +234,13 @@ impl<T> Slot<T> {
         let slot = used.slot;
         // Relaxed: users only stop to find the value; the drops of users order what they did.
         let before = slot.word.fetch_and(!LIVE, Ordering::Relaxed);
-        if before & LIVE != 0 && before & OWNED != 0 && used.note.is_none() {
+        if before & LIVE != 0 && before & OWNED != 0 && used.hazard.is_none() {
             heavy_barrier();
-            // Relaxed: the use is counted, so the generation is still that of this record. It came with the word.
-            let record = slot.record.load(Ordering::Relaxed);
-            // SAFETY: C8 - `publish` stored a record, which is never freed.
-            let is_noted = unsafe { &*record }.has(slot.address()) && !notes_are_not_read();
-            if !is_noted {
+            // Relaxed: the use is counted, so the generation is still that of these hazards. They came with the word.
+            let hazards = slot.hazards.load(Ordering::Relaxed);
+            // SAFETY: C8 - `publish` stored them, and they are never freed.
+            let is_protected = unsafe { &*hazards }.protects(slot.address()) && !hazards_are_not_read();
+            if !is_protected {
                 // AcqRel: what the owner did happens before the drop of the value. Users are left: this one.
                 slot.word.fetch_and(!OWNED, Ordering::AcqRel);
             }
@@ -239,13 +248,13 @@ impl<T> Slot<T> {
         before & LIVE != 0
     }
 
-    /// Gives up the ownership of a value that is retired, unless a use is noted. True if that leaves no user: then the value is dropped,
+    /// Gives up the ownership of a value that is retired, unless a use is protected. True if that leaves no user: then the value is dropped,
     /// and the caller has the slot. For the owner only.
     #[cold]
-    fn give_up(&self, own: &UseRecord) -> bool {
+    fn give_up(&self, own: &Hazards) -> bool {
         // Acquire: as in `use_value`.
         let mut word = self.word.load(Ordering::Acquire);
-        while word & (LIVE | OWNED) == OWNED && self.is_owned_by(own) && !own.has(self.address()) {
+        while word & (LIVE | OWNED) == OWNED && self.is_owned_by(own) && !own.protects(self.address()) {
             // AcqRel: what this thread did happens before the drop of the value, and what the users did.
             match self.word.compare_exchange_weak(word, word & !OWNED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if word & USERS == 0 => {
@@ -291,24 +300,23 @@ fn live_is_not_checked() -> bool {
 }
 
 #[inline(always)]
-fn notes_are_not_read() -> bool {
-    is_seeded("notes_are_not_read")
+fn hazards_are_not_read() -> bool {
+    is_seeded("hazards_are_not_read")
 }
 
 /// A use of a value, which keeps it. It ends on the thread that began it.
 pub(crate) struct Used<'a, T> {
     slot: &'a Slot<T>,
-    /// Where the use is noted; else it is counted.
-    note: Option<(&'static UseRecord, usize)>,
+    /// The place of its hazard pointer; else the use is counted.
+    hazard: Option<(&'static Hazards, usize)>,
     of_thread: PhantomData<*const ()>,
 }
 
-impl<T> Used<'_, T> {
-    /// Ends the use. If it was the last one of a retired value, drops the value, and returns true: the caller has the slot then.
+impl<T> Use for Used<'_, T> {
     #[inline]
-    pub(crate) fn end(self) -> bool {
-        let Some((own, place)) = self.note else { return Counted { slot: self.slot }.end() };
-        own.forget(place);
+    fn end(self) -> bool {
+        let Some((own, place)) = self.hazard else { return Counted { slot: self.slot }.end() };
+        own.clear(place);
         light_barrier();
         // Relaxed: `give_up` reads it again.
         self.slot.word.load(Ordering::Relaxed) & (LIVE | OWNED) == OWNED && self.slot.give_up(own)
@@ -320,9 +328,7 @@ impl<T> Deref for Used<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: C8 - the value is published and this use is noted or counted, so nobody writes it or drops it.
-        let value = self.slot.value.with(|place| unsafe { &*place });
-        value.as_ref().expect("a value that is used is there")
+        self.slot.value_of_user()
     }
 }
 
@@ -331,10 +337,9 @@ pub(crate) struct Counted<'a, T> {
     slot: &'a Slot<T>,
 }
 
-impl<T> Counted<'_, T> {
-    /// As [`Used::end`].
+impl<T> Use for Counted<'_, T> {
     #[inline(never)]
-    pub(crate) fn end(self) -> bool {
+    fn end(self) -> bool {
         // Release: what this user did happens before the drop of the value. Acquire: the last user sees what all did.
         let before = self.slot.word.fetch_sub(1, Ordering::AcqRel);
         let is_last = before & (LIVE | OWNED | USERS) == 1;
@@ -350,10 +355,14 @@ impl<T> Deref for Counted<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: C8 - the value is published and this use is counted, so nobody writes it or drops it.
-        let value = self.slot.value.with(|place| unsafe { &*place });
-        value.as_ref().expect("a value that is used is there")
+        self.slot.value_of_user()
     }
+}
+
+/// A use of a value, of either kind.
+pub(crate) trait Use: Deref {
+    /// Ends the use. If it was the last one of a retired value, drops the value, and returns true: the caller has the slot then.
+    fn end(self) -> bool;
 }
 
 #[cfg(all(test, loom))]
@@ -435,10 +444,10 @@ mod model {
         });
     }
 
-    /// A value that says when it is dropped, and of which the model sees whether it is used then.
-    struct Noted(u32, &'static AtomicUsize);
+    /// A value that counts its drops.
+    struct Counting(u32, &'static AtomicUsize);
 
-    impl Drop for Noted {
+    impl Drop for Counting {
         fn drop(&mut self) {
             self.1.fetch_add(1, SeqCst);
         }
@@ -451,21 +460,24 @@ mod model {
         builder.check(model);
     }
 
-    fn record_of(thread: u64) -> &'static UseRecord {
-        let record = Box::leak(Box::new(UseRecord::new()));
-        record.give_to(thread);
-        record
+    /// A slot with a value of an owner, the value's generation, and the hazards of the owner and of another thread.
+    fn owned_value(drops: &'static AtomicUsize) -> (Arc<Slot<Counting>>, u32, &'static Hazards, &'static Hazards) {
+        drops.store(0, SeqCst);
+        let slot = Arc::new(Slot::new());
+        let [owner, other] = [(); 2].map(|()| &*Box::leak(Box::new(Hazards::new())));
+        let generation = slot.publish(Counting(7, drops), Some(owner));
+        (slot, generation, owner, other)
     }
 
     /// Ends a use, and publishes another value if that empties the slot.
-    fn end(slot: &Slot<Noted>, used: Used<'_, Noted>, user: &'static UseRecord) {
+    fn end(slot: &Slot<Counting>, used: Used<'_, Counting>, user: &'static Hazards) {
         if used.end() {
-            slot.publish(Noted(8, used_up()), Some(user));
+            slot.publish(Counting(8, other_drops()), Some(user));
         }
     }
 
     /// Uses a value, and publishes another one if that empties the slot. Whether there was a value.
-    fn try_use(slot: &Slot<Noted>, generation: u32, user: &'static UseRecord) -> bool {
+    fn try_use(slot: &Slot<Counting>, generation: u32, user: &'static Hazards) -> bool {
         match slot.use_value(generation, Some(user)) {
             Ok(used) => {
                 assert_eq!(used.0, 7);
@@ -479,13 +491,13 @@ mod model {
         }
     }
 
-    fn publish_if_emptied(slot: &Slot<Noted>, not_live: NotLive, user: &'static UseRecord) {
+    fn publish_if_emptied(slot: &Slot<Counting>, not_live: NotLive, user: &'static Hazards) {
         if not_live.is_emptied {
-            slot.publish(Noted(8, used_up()), Some(user));
+            slot.publish(Counting(8, other_drops()), Some(user));
         }
     }
 
-    fn used_up() -> &'static AtomicUsize {
+    fn other_drops() -> &'static AtomicUsize {
         static OTHERS: AtomicUsize = AtomicUsize::new(0);
         &OTHERS
     }
@@ -496,10 +508,7 @@ mod model {
     fn owner_versus_another_who_retires() {
         bounded(|| {
             static DROPS: AtomicUsize = AtomicUsize::new(0);
-            DROPS.store(0, SeqCst);
-            let slot = Arc::new(Slot::new());
-            let (owner, other) = (record_of(1), record_of(2));
-            let generation = slot.publish(Noted(7, &DROPS), Some(owner));
+            let (slot, generation, owner, other) = owned_value(&DROPS);
             let remover = {
                 let slot = slot.clone();
                 thread::spawn(move || {
@@ -532,16 +541,13 @@ mod model {
     fn owner_who_retires_versus_another() {
         bounded(|| {
             static DROPS: AtomicUsize = AtomicUsize::new(0);
-            DROPS.store(0, SeqCst);
-            let slot = Arc::new(Slot::new());
-            let (owner, other) = (record_of(1), record_of(2));
-            let generation = slot.publish(Noted(7, &DROPS), Some(owner));
+            let (slot, generation, owner, other) = owned_value(&DROPS);
             let user = {
                 let slot = slot.clone();
                 thread::spawn(move || try_use(&slot, generation, other))
             };
             if slot.drop_unused(generation, Some(owner)) {
-                slot.publish(Noted(8, used_up()), Some(owner));
+                slot.publish(Counting(8, other_drops()), Some(owner));
             } else {
                 let used = slot.use_value(generation, Some(owner)).expect("nobody else retires it");
                 assert!(!slot.drop_unused(generation, Some(owner)), "it is used");

@@ -2,17 +2,17 @@
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p jittison-c-slot-model
 //!
-//! With `SEEDED_BUG` one of `live_is_not_checked`, `owner_is_not_checked`, `no_heavy_barrier` and `notes_are_not_read` a model fails.
+//! With `SEEDED_BUG` one of `live_is_not_checked`, `owner_is_not_checked`, `no_heavy_barrier` and `hazards_are_not_read` a model fails.
 
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/barriers.rs"]
 mod barriers;
+#[allow(dead_code)]
+#[path = "../../src/hazards.rs"]
+mod hazards;
 #[allow(dead_code)]
 #[path = "../../src/owned_slot.rs"]
 mod owned_slot;
 #[allow(dead_code)]
 #[path = "../../src/slot.rs"]
 mod slot;
-#[allow(dead_code)]
-#[path = "../../src/use_record.rs"]
-mod use_record;
