@@ -198,3 +198,18 @@ fn functions_come_and_go() {
     drop(program.reload("main.o", &first));
     assert_eq!(program.call("run"), 21);
 }
+
+#[test]
+fn a_constant_that_changed_before_it_was_read_is_read_as_it_is_now() {
+    let source = |value: u32| {
+        c(&format!("extern const long limit; const long limit = {value}; long get(void) {{ return limit; }}"))
+    };
+    let reader = |what: &str| c(&format!("extern const long limit; long run(void) {{ return {what}; }}"));
+    let (Some(one), Some(two), Some(other), Some(reader)) = (source(1), source(2), reader("0"), reader("limit")) else {
+        return;
+    };
+    let program = Program::new(&[("a.o", &one), ("reader.o", &other)]);
+    drop(program.reload("a.o", &two));
+    drop(program.reload("reader.o", &reader));
+    assert_eq!(program.call("run"), 2);
+}

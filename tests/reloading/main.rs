@@ -6,6 +6,7 @@ mod lifetimes;
 mod random;
 mod refusing;
 mod state;
+mod together;
 
 use jittison_test_support as support;
 
@@ -57,6 +58,15 @@ impl Program {
         unsafe { self.reloader.reload(name, bytes) }
     }
 
+    fn try_reload_all(&self, objects: &[(&str, &[u8])]) -> Result<Vec<Reload>, Error> {
+        // SAFETY: as above.
+        unsafe { self.reloader.reload_all(objects.iter().copied()) }
+    }
+
+    fn reload_all(&self, objects: &[(&str, &[u8])]) -> Vec<Reload> {
+        self.try_reload_all(objects).unwrap()
+    }
+
     fn reload(&self, name: &str, bytes: &[u8]) -> Reload {
         self.try_reload(name, bytes).unwrap()
     }
@@ -70,8 +80,13 @@ impl Program {
 
     /// A reload that is refused. Checks that nothing changed, and that the error says this.
     fn refused(&self, name: &str, bytes: &[u8], says: &[&str]) {
+        self.all_refused(&[(name, bytes)], says);
+    }
+
+    /// As [`refused`](Self::refused), for objects that are reloaded together.
+    fn all_refused(&self, objects: &[(&str, &[u8])], says: &[&str]) {
         let before = self.state();
-        let error = self.try_reload(name, bytes).unwrap_err();
+        let error = self.try_reload_all(objects).unwrap_err();
         support::assert_says(&error, says);
         assert_eq!(self.state(), before);
     }

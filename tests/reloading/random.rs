@@ -53,13 +53,16 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
     let Some(objects) = shapes.iter().map(|shape| c(&source(*shape))).collect::<Option<Vec<_>>>() else { return };
     let Some(other_size) = c("static char calls; long answer(void) { return calls++; }") else { return };
     let Some(missing) = c("long nowhere(void); long answer(void) { return nowhere(); }") else { return };
-    let Some(caller) = c("long answer(void); long ask(void) { return answer(); }") else { return };
-    let program = Program::new(&[("a.o", &with_number(&objects[0], 0)), ("caller.o", &caller)]);
+    // Two callers, which are reloaded together with the object now and then.
+    let caller = |sum: &str| c(&format!("long answer(void); long ask(void) {{ return {sum}; }}"));
+    let callers = ["answer()", "1 + answer() - 1", "answer() * 2 / 2"].map(caller);
+    let Some(callers) = callers.into_iter().collect::<Option<Vec<_>>>() else { return };
+    let program = Program::new(&[("a.o", &with_number(&objects[0], 0)), ("caller.o", &callers[0])]);
     let (lowest, highest, stop) = (AtomicI64::new(0), AtomicI64::new(0), AtomicBool::new(false));
     let is_full = support::rounds(8) == 8;
     let edits = if is_full { 10_000 } else { 400 };
     std::thread::scope(|threads| {
-        let callers: Vec<_> = (0..3)
+        let running: Vec<_> = (0..3)
             .map(|index| {
                 let function = program.find(if index == 0 { "answer" } else { "ask" });
                 let (lowest, highest, stop) = (&lowest, &highest, &stop);
@@ -86,13 +89,17 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
                     _ => &missing,
                 };
                 assert!(program.try_reload("a.o", broken).is_err());
+                // The other one is good, but does not follow alone.
+                assert!(program.try_reload_all(&[("caller.o", &callers[1]), ("a.o", broken)]).is_err());
                 continue;
             }
             let shape = random.usize(..16);
+            let new = with_number(&objects[shape], edit as i32);
+            let all: [(&str, &[u8]); 2] = [("a.o", &new), ("caller.o", &callers[random.usize(..3)])];
             highest.store(edit, Ordering::SeqCst);
-            let reload = program.reload("a.o", &with_number(&objects[shape], edit as i32));
+            let reloads = program.reload_all(&all[..random.usize(1..=2)]);
             lowest.store(edit, Ordering::SeqCst);
-            assert!(!reload.diff.is_empty());
+            assert!(!reloads[0].diff.is_empty());
             let variables = shapes[shape].variables;
             let sum = (0..3).filter(|index| variables >> index & 1 != 0).map(|index| index + 1).sum::<i64>();
             assert_eq!(program.call("sum"), sum);
@@ -102,7 +109,7 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        let calls: i64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
+        let calls: i64 = running.into_iter().map(|caller| caller.join().unwrap()).sum();
         assert_eq!(program.call("call_count"), calls);
         // One more edit, after all calls have returned, frees what they held.
         lowest.store(0, Ordering::SeqCst);

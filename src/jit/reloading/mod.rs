@@ -11,6 +11,8 @@
 //! |---|---|
 //! | `reload.rs` | what a reload returns |
 //! | `version.rs` | the code of one version, in a dylib of its own; its end |
+//! | `state.rs` | what is known of the program that runs; plans that follow from it |
+//! | `home.rs` | the dylib of the program and its stubs; links versions beside it |
 //! | `reloader.rs` | [`Reloader`]: adds objects, plans, links, commits |
 //!
 //! A file imports files above it in this table. Plans are made in `src/link/reload/`.
@@ -24,8 +26,10 @@
 //! A commit stores all new targets and removes versions afterwards. So a thread that loaded an old target did so before the
 //! removal, and its call entry is seen (`src/session/pins/calls.rs`).
 
+mod home;
 mod reload;
 mod reloader;
+mod state;
 mod version;
 
 pub use reload::Reload;

@@ -23,11 +23,13 @@ pub struct Reload {
     /// Whether the version stays in memory until the [`Reloader`](crate::Reloader) is dropped, because it brought variables or
     /// may have registered handlers.
     pub stays: bool,
-    /// The removals of versions to which no stub leads any more.
+    /// The removals of versions to which no stub leads any more. Of objects that are reloaded together, the first one that changed
+    /// has all of them.
     pub retired: Vec<Removal>,
     /// The number of retired versions that are still in memory, because a call or a handle is in the way.
     pub retired_in_memory: usize,
-    /// The time to read and compare the object.
+    /// The time to read and compare the object. This time and the following ones are those of all objects that are reloaded
+    /// together.
     pub read_time: Duration,
     /// The time to link it.
     pub link_time: Duration,

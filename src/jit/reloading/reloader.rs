@@ -4,24 +4,21 @@
 //! |---|---|---|
 //! | plan | a refusal | nothing was done |
 //! | stubs of new functions | no memory | nothing was done |
-//! | link | a missing symbol, a field that does not reach | the version and the new stubs are removed |
+//! | link | a missing symbol, a field that does not reach | the versions and the new stubs are removed |
 //! | publish new variables | the dylib has one of the names | as above |
 //! | redirect, retire | nothing | – |
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
-
-use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::{ReentrantGuard, ReentrantLock};
+use crate::error::{Error, Result};
 use crate::jit::inner::Jit;
-use crate::jit::patching::publish_variables;
+use crate::jit::reloading::home::Home;
 use crate::jit::reloading::reload::Reload;
-use crate::jit::reloading::version::Version;
-use crate::link::{Globals, LiveObject, ObjectBuffer, Plan, StubbedFunction, World, plan_first, plan_reload};
-use crate::session::{JitDylib, Removal, RequiredState, ResourceTracker, SymbolRequest};
+use crate::jit::reloading::state::{PlannedVersion, State};
+use crate::link::ObjectBuffer;
+use crate::session::ResourceTracker;
 use crate::sync::Mutex;
 
 /// A program whose objects are replaced while it runs, each as often as its source is edited.
@@ -60,30 +57,10 @@ use crate::sync::Mutex;
 /// What is not counted as a call, for example a thread that linked code starts, must be inside a counted call: see
 /// [`Patchable`](crate::Patchable).
 pub struct Reloader {
-    jit: Jit,
-    home: JitDylib,
-    /// Owns the objects and the stubs.
-    program: ResourceTracker,
+    home: Home,
     /// Held by the thread that adds or reloads an object. It takes the state out meanwhile.
     lock: ReentrantLock,
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    is_linked: bool,
-    objects: BTreeMap<String, LiveObject>,
-    globals: Globals,
-    /// The functions of the objects that were added, before the link.
-    first: Vec<StubbedFunction>,
-    /// For each stub, the version that it leads to. 0 is what was added.
-    targets: BTreeMap<String, u64>,
-    /// For each object, its newest version.
-    newest: BTreeMap<String, u64>,
-    versions: BTreeMap<u64, Version>,
-    last_version: u64,
-    /// Removed versions that may be in memory.
-    retired: Vec<Removal>,
 }
 
 impl Reloader {
@@ -96,8 +73,8 @@ impl Reloader {
         // From the first such dylib on, calls are counted. A program that starts later is counted.
         let counts = jit.session().create_version_dylib("reloader")?;
         jit.session().remove_dylib(&counts)?;
-        let (jit, home, program) = (jit.clone(), tracker.dylib(), tracker.clone());
-        Ok(Reloader { jit, home, program, lock: ReentrantLock::new(), state: Mutex::new(State::default()) })
+        let home = Home { jit: jit.clone(), dylib: tracker.dylib(), program: tracker.clone() };
+        Ok(Reloader { home, lock: ReentrantLock::new(), state: Mutex::new(State::default()) })
     }
 
     /// Adds an object of the program. Call it before [`link`](Self::link).
@@ -119,24 +96,14 @@ impl Reloader {
 
     fn add(&self, name: &str, bytes: &ObjectBuffer) -> Result<ObjectBuffer> {
         let mut taken = self.take_state()?;
-        let state = &mut taken.state;
-        if state.is_linked || state.objects.contains_key(name) {
-            return Err(refused(name, name, "objects are added once, before the program is linked"));
-        }
-        let plan = self.with_world(state, name, |world| plan_first(name, bytes, world))?;
-        let new = self.create_stubs(state, &plan)?;
-        if let Err(error) = self.jit.add_object(&self.program, name, plan.object.clone()) {
-            drop(new.map(|stubs| stubs.remove()));
-            return Err(error);
-        }
-        if let Some(stubs) = new {
-            stubs.transfer_to(&self.program)?;
-        }
-        state.targets.extend(plan.functions.iter().map(|function| (function.stub.clone(), 0)));
-        state.first.extend(plan.functions);
-        state.globals.extend(plan.globals);
-        state.objects.insert(name.to_string(), plan.live);
-        Ok(plan.object)
+        let (state, home) = (&mut taken.state, &self.home);
+        let plan = state.plan_first(&home.dylib, name, bytes)?;
+        let stubs = home.create_stubs(state, std::iter::once(&plan))?;
+        home.jit.add_object(&home.program, name, plan.object.clone())?;
+        stubs.keep(&home.program)?;
+        let object = plan.object.clone();
+        state.add(name, plan);
+        Ok(object)
     }
 
     /// Links the objects that were added, and lets the stubs lead to their functions. No code runs: initialisers run when the
@@ -147,14 +114,14 @@ impl Reloader {
     pub fn link(&self) -> Result<()> {
         let mut taken = self.take_state()?;
         let first = std::mem::take(&mut taken.state.first);
-        let redirects = match self.find_code(&self.home, &first) {
+        let redirects = match self.home.find_code(&self.home.dylib, &first) {
             Ok(redirects) => redirects,
             Err(error) => {
                 taken.state.first = first;
                 return Err(error);
             }
         };
-        self.redirect(&redirects)?;
+        self.home.redirect(&redirects)?;
         taken.state.is_linked = true;
         Ok(())
     }
@@ -172,8 +139,8 @@ impl Reloader {
     /// of archives that it is the first to need are linked and initialised.
     ///
     /// # Errors
-    /// [`ErrorKind::ReloadRefused`] with the name of what cannot follow. The errors of a link, for example a missing symbol. In
-    /// all cases nothing was changed.
+    /// [`ErrorKind::ReloadRefused`](crate::ErrorKind::ReloadRefused) with the name of what cannot follow. The errors of a link,
+    /// for example a missing symbol. In all cases nothing was changed.
     ///
     /// # Safety
     /// - The objects may run, and each function has the signature and ABI with which running code calls it.
@@ -182,135 +149,57 @@ impl Reloader {
     /// - The program uses no address of code or of a constant of a version that was freed. A version is not freed while a call
     ///   that began before its replacement is active, such as that of `main`.
     pub unsafe fn reload(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<Reload> {
-        self.jit.0.check_can_run()?;
-        let (started, bytes) = (Instant::now(), bytes.into());
+        // SAFETY: the caller promises it.
+        let reloads = unsafe { self.reload_all([(name, bytes)])? };
+        reloads.into_iter().next().ok_or_else(|| Error::other("a reload has a result for each object"))
+    }
+
+    /// Replaces several objects as one: either all of them follow, or none. They may need each other's new functions, variables
+    /// and constants. Returns what was done with each, in the order in which they were given.
+    ///
+    /// All of them are linked before the first stub is redirected. A thread that runs meanwhile may still call a replaced function
+    /// after a new one, as long as the stores take.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload); an object is given twice; two of them define one name. In all cases nothing was changed.
+    ///
+    /// # Safety
+    /// As [`reload`](Self::reload), for all objects.
+    pub unsafe fn reload_all<'a, B: Into<ObjectBuffer>>(
+        &self,
+        objects: impl IntoIterator<Item = (&'a str, B)>,
+    ) -> Result<Vec<Reload>> {
+        self.home.jit.0.check_can_run()?;
+        let started = Instant::now();
+        let objects: Vec<(&str, ObjectBuffer)> =
+            objects.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
         let mut taken = self.take_state()?;
         let state = &mut taken.state;
-        let before = state.objects.get(name).filter(|_| state.is_linked);
-        let before = before.ok_or_else(|| refused(name, name, "no object of this name was added and linked"))?;
-        let number = state.last_version + 1;
-        let plan = self.with_world(state, name, |world| plan_reload(name, &bytes, number, before, world))?;
-        let plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
-        let mut reload = Reload {
-            object: name.to_string(),
-            version: state.newest.get(name).copied().unwrap_or(0),
-            code_bytes_before: before.code_bytes(),
-            code_bytes: plan.live.code_bytes(),
-            diff: plan.diff.clone(),
-            stays: plan.stays,
-            retired: Vec::new(),
-            retired_in_memory: 0,
-            read_time: started.elapsed(),
-            link_time: Default::default(),
-            commit_time: Default::default(),
-        };
-        if !reload.diff.is_empty() {
-            state.last_version = number;
-            let linked = Instant::now();
-            let new_stubs = self.create_stubs(state, &plan)?;
-            let undo = |error| {
-                drop(new_stubs.as_ref().map(ResourceTracker::remove));
-                error
-            };
-            let (version, redirects) = self.link_version(name, number, &plan).map_err(undo)?;
-            let committed = Instant::now();
-            reload.link_time = committed - linked;
-            reload.version = number;
-            self.redirect(&redirects).map_err(undo)?;
-            if let Some(stubs) = &new_stubs {
-                // The tracker of the program owns the stubs from here on. If it was removed, this tracker keeps them.
-                let _ = stubs.transfer_to(&self.program);
+        let planned = state.plan(&self.home.dylib, &objects)?;
+        let mut reloads: Vec<Reload> = planned.iter().map(|new| describe(state, new)).collect();
+        let new: Vec<PlannedVersion> = planned.into_iter().filter(PlannedVersion::is_linked).collect();
+        let mut times = [started.elapsed(), Duration::ZERO, Duration::ZERO];
+        if !new.is_empty() {
+            let started = Instant::now();
+            state.take_numbers(&new);
+            let linked = self.home.link(state, &new)?;
+            times[1] = started.elapsed();
+            self.home.redirect(&linked.redirects)?;
+            // The tracker of the program owns the stubs from here on. If it was removed, their own tracker keeps them.
+            let _ = linked.stubs.keep(&self.home.program);
+            new.into_iter().zip(linked.versions).for_each(|(new, version)| state.commit(new, version));
+            let retired = state.retire_unneeded();
+            if let Some(first) = reloads.iter_mut().find(|reload| !reload.diff.is_empty()) {
+                first.retired = retired;
             }
-            reload.retired = self.commit(state, name, number, version, plan);
-            reload.commit_time = committed.elapsed();
+            times[2] = started.elapsed() - times[1];
         }
-        state.retired.retain(|removal| !removal.is_complete());
-        reload.retired_in_memory = state.retired.len();
-        Ok(reload)
-    }
-
-    /// Links a version beside the program. Returns where its stubs have to lead.
-    fn link_version(&self, name: &str, number: u64, plan: &Plan) -> Result<(Version, Redirects)> {
-        let jit = &self.jit.0;
-        let mut version = Version::new(jit, &self.home, name, number)?;
-        jit.layer.link(version.tracker(), name, plan.object.clone())?;
-        // Of archive members that only this version needs.
-        jit.run_pending(&self.home);
-        let redirects = self.find_code(&version.dylib, &plan.functions)?;
-        if let Some(name) = plan.functions.first().map(|f| &f.code).or(plan.variables.first().map(|(name, _)| name)) {
-            version.pin_by(&Name::new(name));
+        let retired_in_memory = state.retired_in_memory();
+        for reload in &mut reloads {
+            [reload.read_time, reload.link_time, reload.commit_time] = times;
+            reload.retired_in_memory = retired_in_memory;
         }
-        if !plan.variables.is_empty() {
-            let variables: FxHashMap<Name, u64> =
-                plan.variables.iter().map(|(name, size)| (Name::new(name), *size)).collect();
-            version.variables = Some(publish_variables(&self.home, &version.dylib, &variables)?);
-        }
-        version.stays = plan.stays;
-        Ok((version, redirects))
-    }
-
-    /// Records a version to which all stubs lead, and removes those to which none leads any more.
-    fn commit(&self, state: &mut State, name: &str, number: u64, mut version: Version, plan: Plan) -> Vec<Removal> {
-        version.commit();
-        state.targets.extend(plan.functions.into_iter().map(|function| (function.stub, number)));
-        state.globals.extend(plan.globals);
-        state.objects.insert(name.to_string(), plan.live);
-        state.newest.insert(name.to_string(), number);
-        state.versions.insert(number, version);
-        let needed: BTreeSet<u64> = state.targets.values().chain(state.newest.values()).copied().collect();
-        let is_unneeded = |number: &u64, version: &Version| !version.stays && !needed.contains(number);
-        let unneeded: Vec<u64> =
-            state.versions.iter().filter(|(n, version)| is_unneeded(n, version)).map(|(n, _)| *n).collect();
-        let versions = unneeded.iter().filter_map(|number| state.versions.remove(number));
-        let retired: Vec<Removal> = versions.filter_map(|version| version.retire(None)).collect();
-        state.retired.extend(retired.iter().cloned());
-        retired
-    }
-
-    /// Makes stubs for the functions of a plan that have none. They lead nowhere yet, and nothing calls them.
-    fn create_stubs(&self, state: &State, plan: &Plan) -> Result<Option<ResourceTracker>> {
-        let names: BTreeSet<&str> = plan.functions.iter().map(|function| function.stub.as_str()).collect();
-        let new: Vec<(&str, ExecutorAddr)> = names
-            .into_iter()
-            .filter(|name| !state.targets.contains_key(*name))
-            .map(|name| (name, ExecutorAddr::new(0)))
-            .collect();
-        if new.is_empty() {
-            return Ok(None);
-        }
-        let tracker = self.home.create_tracker()?;
-        match self.jit.0.stubs.create(&tracker, &new) {
-            Ok(()) => Ok(Some(tracker)),
-            Err(error) => {
-                drop(tracker.remove());
-                Err(error)
-            }
-        }
-    }
-
-    /// The addresses of functions in a dylib.
-    fn find_code(&self, dylib: &JitDylib, functions: &[StubbedFunction]) -> Result<Redirects> {
-        let requests: Vec<_> = functions.iter().map(|function| SymbolRequest::required(&function.code)).collect();
-        let found = dylib.lookup(&requests, RequiredState::Ready)?;
-        Ok(functions.iter().zip(found).map(|(function, found)| (function.stub.clone(), found.address)).collect())
-    }
-
-    /// Redirects stubs. If one of them is gone, none is redirected.
-    fn redirect(&self, redirects: &Redirects) -> Result<()> {
-        let stubs = &self.jit.0.stubs;
-        let found: Vec<_> = redirects.iter().map(|(stub, _)| stubs.find(&self.home, stub)).collect::<Result<_>>()?;
-        found.iter().zip(redirects).for_each(|(stub, (_, target))| stub.redirect(*target));
-        Ok(())
-    }
-
-    fn with_world<R>(&self, state: &State, object: &str, plan: impl FnOnce(&World<'_>) -> R) -> R {
-        let others = |name: &str| state.objects.iter().any(|(other, live)| other != object && live.requires(name));
-        plan(&World {
-            globals: &state.globals,
-            has_stub: &|name| state.targets.contains_key(name),
-            is_defined: &|name| self.home.symbol_flags(name).is_some(),
-            is_required: &others,
-        })
+        Ok(reloads)
     }
 
     /// Takes the state, until the result is dropped.
@@ -326,9 +215,6 @@ impl Reloader {
         Ok(TakenState { reloader: self, state, _guard: guard })
     }
 }
-
-/// For each stub, its new target.
-type Redirects = Vec<(String, ExecutorAddr)>;
 
 /// The state, and the lock that makes this thread its owner.
 struct TakenState<'a> {
@@ -347,18 +233,31 @@ impl Drop for Reloader {
     /// The last versions belong to the program from here on: its tracker, whose stubs lead to them, keeps them.
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state.lock());
-        let program = self.program.watch().pin();
+        let program = self.home.program.watch().pin();
         state.versions.into_values().for_each(|version| drop(version.retire(program.as_ref())));
     }
 }
 
-fn refused(object: &str, symbol: &str, problem: &str) -> Error {
-    let (object, symbol, problem) = (object.to_string(), symbol.to_string(), problem.to_string());
-    ErrorKind::ReloadRefused { object, symbol, problem }.into()
+/// What a planned version will have done.
+fn describe(state: &State, new: &PlannedVersion) -> Reload {
+    let before = state.running_version(&new.object);
+    Reload {
+        object: new.object.clone(),
+        version: if new.is_linked() { new.number } else { before },
+        code_bytes_before: state.objects.get(&new.object).map_or(0, |live| live.code_bytes()),
+        code_bytes: new.plan.live.code_bytes(),
+        diff: new.plan.diff.clone(),
+        stays: new.plan.stays,
+        retired: Vec::new(),
+        retired_in_memory: 0,
+        read_time: Duration::ZERO,
+        link_time: Duration::ZERO,
+        commit_time: Duration::ZERO,
+    }
 }
 
 impl fmt::Debug for Reloader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reloader").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("Reloader").field("home", &self.home.dylib).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,11 @@
 //! [`Version`]: the code of one version of an object, in a dylib of its own.
 
+use rustc_hash::FxHashMap;
+
 use crate::base::Name;
 use crate::error::Result;
 use crate::jit::inner::JitInner;
-use crate::jit::patching::{keep_for, pin_for_late_bindings};
+use crate::jit::patching::{keep_for, pin_for_late_bindings, publish_variables};
 use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::Arc;
 
@@ -16,21 +18,27 @@ pub(super) struct Version {
     pub(super) pin: Option<Arc<Pin>>,
     /// The tracker under which the home dylib finds the variables that the version brought.
     pub(super) variables: Option<ResourceTracker>,
+    /// Trackers under which the version finds constants of other versions.
+    constants: Vec<ResourceTracker>,
     /// Whether it is removed only with the reloader.
     pub(super) stays: bool,
     is_committed: bool,
 }
 
 impl Version {
-    /// A version without code. Its objects search `home`, hidden symbols included, then what `home` links against.
-    pub(super) fn new(jit: &JitInner, home: &JitDylib, object: &str, number: u64) -> Result<Version> {
+    /// A version without code.
+    pub(super) fn new(jit: &JitInner, object: &str, number: u64) -> Result<Version> {
         let dylib = jit.session.create_version_dylib(&format!("{object} version {number}"))?;
         let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
         let session = jit.session.clone();
-        let version =
-            Version { session, dylib, tracker, pin: None, variables: None, stays: false, is_committed: false };
-        version.dylib.set_link_order(&home.full_search_order())?;
-        Ok(version)
+        let (pin, variables, constants) = (None, None, Vec::new());
+        Ok(Version { session, dylib, tracker, pin, variables, constants, stays: false, is_committed: false })
+    }
+
+    /// Lets the version find constants of another version by their names. That version stays in memory meanwhile.
+    pub(super) fn find_constants_in(&mut self, other: &Version, constants: &FxHashMap<Name, u64>) -> Result<()> {
+        self.constants.push(publish_variables(&self.dylib, &other.dylib, constants)?);
+        Ok(())
     }
 
     pub(super) fn tracker(&self) -> &ResourceTracker {

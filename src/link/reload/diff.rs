@@ -56,9 +56,10 @@ pub(super) fn prints(file: &ObjectFile<'_>) -> BTreeMap<String, Print> {
     let mut prints: BTreeMap<String, Print> = BTreeMap::new();
     for (_, section, symbol) in file.functions() {
         let hash = hash_of(file, section, symbol.value, symbol.size);
-        let print = prints.entry(symbol.name.to_string()).or_insert(Print { hash: 0, size: 0 });
+        let print = prints.entry(symbol.name.to_string()).or_insert(Print { hash: 0, size: 0, is_strong: false });
         print.hash = print.hash.rotate_left(1) ^ hash;
         print.size = print.size.saturating_add(symbol.size);
+        print.is_strong |= symbol.is_strong();
     }
     prints
 }
@@ -69,7 +70,10 @@ pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
     let named = of_constants.flat_map(|(index, _)| file.data_symbols(index).map(move |(_, symbol)| (index, symbol)));
     let constant = named.map(|(section, symbol)| {
         let hash = hash_of(file, section, symbol.value, symbol.size);
-        (symbol.key().to_string(), Constant { hash, is_shared: !symbol.is_local() && !symbol.is_weak() })
+        (
+            symbol.key().to_string(),
+            Constant { hash, size: symbol.size, is_shared: !symbol.is_local() && !symbol.is_weak() },
+        )
     });
     constant.collect()
 }

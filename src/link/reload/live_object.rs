@@ -26,13 +26,26 @@ pub(super) struct Print {
     pub(super) hash: u64,
     /// Size in bytes.
     pub(super) size: u64,
+    /// Whether no other object may define a function of this name.
+    pub(super) is_strong: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Constant {
     pub(super) hash: u64,
+    /// Size in bytes.
+    pub(super) size: u64,
     /// Whether other objects may read it.
     pub(super) is_shared: bool,
+}
+
+/// A constant that other objects may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SharedConstant {
+    /// A hash of its value.
+    pub(crate) hash: u64,
+    /// Size in bytes.
+    pub(crate) size: u64,
 }
 
 /// A section of variables that is in memory.
@@ -77,8 +90,34 @@ impl LiveObject {
         self.required.contains(name)
     }
 
+    /// Whether the object has a function of this name that no other object may define.
+    pub(crate) fn defines_function(&self, name: &str) -> bool {
+        self.functions.get(name).is_some_and(|print| print.is_strong)
+    }
+
+    /// The names that the object needs from others, sorted.
+    pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
+        self.required.iter().map(String::as_str)
+    }
+
+    /// The constant of this name, if other objects may read it.
+    pub(crate) fn shared_constant(&self, name: &str) -> Option<SharedConstant> {
+        self.constants.get(name).and_then(Constant::shared)
+    }
+
+    /// The constants that other objects may read, sorted by name.
+    pub(crate) fn shared_constants(&self) -> impl Iterator<Item = (&str, SharedConstant)> {
+        self.constants.iter().filter_map(|(name, constant)| Some((name.as_str(), constant.shared()?)))
+    }
+
     /// The size of its functions in bytes.
     pub(crate) fn code_bytes(&self) -> u64 {
         self.functions.values().fold(0, |bytes: u64, print| bytes.saturating_add(print.size))
+    }
+}
+
+impl Constant {
+    fn shared(&self) -> Option<SharedConstant> {
+        self.is_shared.then_some(SharedConstant { hash: self.hash, size: self.size })
     }
 }

@@ -40,5 +40,5 @@ mod variables;
 
 pub use diff::Diff;
 pub(crate) use functions::StubbedFunction;
-pub(crate) use live_object::{Globals, LiveObject};
-pub(crate) use plan::{Plan, World, plan_first, plan_reload};
+pub(crate) use live_object::{Globals, LiveObject, SharedConstant};
+pub(crate) use plan::{NewObject, Plan, World, plan_first};

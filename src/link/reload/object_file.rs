@@ -112,6 +112,11 @@ impl Symbol<'_> {
         self.binding == st::BIND_LOCAL
     }
 
+    /// Whether no other object may define it.
+    pub(super) fn is_strong(&self) -> bool {
+        !self.is_local() && !self.is_weak()
+    }
+
     /// Whether another definition may replace it.
     pub(super) fn is_weak(&self) -> bool {
         matches!(self.binding, st::BIND_WEAK | st::BIND_GNU_UNIQUE)

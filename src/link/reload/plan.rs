@@ -1,4 +1,4 @@
-//! [`plan_first`] and [`plan_reload`]: what is linked, what keeps its place, and what is refused before anything changes.
+//! [`plan_first`] and [`NewObject::plan`]: what is linked, what keeps its place, and what is refused before anything changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,26 @@ use crate::link::elf::st;
 use crate::link::reload::diff::{self, Diff};
 use crate::link::reload::edits::{Edits, NewPlace};
 use crate::link::reload::functions::{StubbedFunction, put_behind_stubs};
-use crate::link::reload::live_object::{Constant, GlobalVariable, Globals, LiveObject, LiveSection};
+use crate::link::reload::live_object::{GlobalVariable, Globals, LiveObject, LiveSection, SharedConstant};
 use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
 pub(crate) use crate::link::reload::variables::Refusal;
 use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
 
-/// What a plan asks about the rest of the program.
+/// What a plan asks about the rest of the program, and about the objects that are reloaded with this one and were planned before.
 pub(crate) struct World<'a> {
-    pub(crate) globals: &'a Globals,
+    /// The global variable of a name.
+    pub(crate) global: &'a dyn Fn(&str) -> Option<GlobalVariable>,
+    /// The constant of a name that other objects may read.
+    pub(crate) constant: &'a dyn Fn(&str) -> Option<SharedConstant>,
     /// Whether a name has a stub of an object that is reloaded.
     pub(crate) has_stub: &'a dyn Fn(&str) -> bool,
     /// Whether the program defines a name.
     pub(crate) is_defined: &'a dyn Fn(&str) -> bool,
-    /// Whether another object that is reloaded needs a name.
+    /// The object that is not linked again and has a function of this name, which no other one may define.
+    pub(crate) defining_object: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether an object needs a name and is not linked again.
     pub(crate) is_required: &'a dyn Fn(&str) -> bool,
 }
 
@@ -41,6 +46,15 @@ pub(crate) struct Plan {
     pub(crate) live: LiveObject,
     /// Whether the version has to stay in memory: its variables do, or its code registers handlers that are called later.
     pub(crate) stays: bool,
+}
+
+impl Plan {
+    /// The name of something that the linked object defines.
+    pub(crate) fn some_definition(&self) -> Option<&str> {
+        let function = self.functions.first().map(|function| function.code.as_str());
+        let variable = || self.variables.first().map(|(name, _)| name.as_str());
+        function.or_else(variable).or_else(|| self.live.shared_constants().next().map(|(name, _)| name))
+    }
 }
 
 /// Plans the first version of an object.
@@ -64,41 +78,67 @@ pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<
     Ok(Plan { object, functions, variables, globals, diff, live, stays: true })
 }
 
-/// Plans a later version. The outer error is that of an object that cannot be read.
-///
-/// # Errors
-/// The bytes are not an object that can be reloaded.
-pub(crate) fn plan_reload(
-    name: &str,
-    bytes: &[u8],
-    version: u64,
-    before: &LiveObject,
-    world: &World<'_>,
-) -> Result<std::result::Result<Plan, Refusal>> {
-    let file = ObjectFile::read(name, bytes)?;
-    Ok(plan_later(&file, version, before, world))
+/// A later version of an object, read and compared with the one that runs.
+pub(crate) struct NewObject<'a> {
+    file: ObjectFile<'a>,
+    live: LiveObject,
+    pub(crate) diff: Diff,
+}
+
+impl<'a> NewObject<'a> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// The bytes are not an object that can be reloaded.
+    pub(crate) fn read(name: &'a str, bytes: &'a [u8], before: &LiveObject) -> Result<NewObject<'a>> {
+        let file = ObjectFile::read(name, bytes)?;
+        let live = describe(&file);
+        Ok(NewObject { diff: Diff::between(before, &live), file, live })
+    }
+
+    /// The names that no other object of a program may define.
+    pub(crate) fn strong_definitions(&self) -> impl Iterator<Item = &str> {
+        let is_defined = |symbol: &&Symbol<'_>| matches!(symbol.place, Place::Section(_));
+        let strong = self.file.symbols.iter().filter(is_defined).filter(|symbol| symbol.is_strong());
+        strong.map(|symbol| symbol.name)
+    }
+
+    /// Plans the version.
+    ///
+    /// # Errors
+    /// What cannot follow.
+    pub(crate) fn plan(
+        self,
+        version: u64,
+        before: &LiveObject,
+        world: &World<'_>,
+    ) -> std::result::Result<Plan, Refusal> {
+        plan_later(self, version, before, world)
+    }
 }
 
 fn plan_later(
-    file: &ObjectFile<'_>,
+    new: NewObject<'_>,
     version: u64,
     before: &LiveObject,
     world: &World<'_>,
 ) -> std::result::Result<Plan, Refusal> {
-    let mut live = describe(file);
+    let NewObject { file, mut live, diff } = new;
+    let file = &file;
     check_functions(file)?;
+    check_added(file, &diff, world)?;
     check_constants(before, &live, world)?;
     check_numbers(before, &live)?;
     let mut edits = Edits::new(file);
     let functions = put_behind_stubs(file, &mut edits, |name| owns_stub(file, name, world));
     let sections = sections_of(file);
-    let matches = match_all(&sections, before, world.globals)?;
+    let matches = match_all(&sections, before, world.global)?;
     let by_place = sections_by_place(file);
     let (mut variables, mut globals, mut brought) = (Vec::new(), Globals::new(), BTreeMap::new());
     live.sections = before.sections.clone();
     for (section, matches) in sections.into_iter().zip(&matches) {
         let is_by_name = !by_place.contains(&section.index);
-        match fate(file, &section, matches, (before, world.globals), is_by_name)? {
+        match fate(file, &section, matches, (before, world.global), is_by_name)? {
             Fate::Reused { base, delta } => {
                 drop_variables(file, &mut edits, &section);
                 refer_to_base(file, &mut edits, &section, &base, delta);
@@ -120,7 +160,7 @@ fn plan_later(
     }
     for (index, symbol) in commons(file) {
         let (name, global) = common(symbol);
-        match world.globals.get(&name) {
+        match (world.global)(&name) {
             Some(old) => {
                 check_same(&name, (global.size, global.kind), (old.size, old.kind))?;
                 edits.undefine(index);
@@ -134,7 +174,6 @@ fn plan_later(
     check_initializers(file, &brought)?;
     let lists = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Initializers);
     lists.for_each(|(index, _)| edits.drop_section(index));
-    let diff = Diff::between(before, &live);
     let stays = !variables.is_empty() || registers_handlers(file);
     Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, diff, live, stays })
 }
@@ -241,19 +280,32 @@ fn check_functions(file: &ObjectFile<'_>) -> std::result::Result<(), Refusal> {
     Ok(())
 }
 
+/// A new function may not have the name of a function of another object.
+fn check_added(file: &ObjectFile<'_>, diff: &Diff, world: &World<'_>) -> std::result::Result<(), Refusal> {
+    let is_added = |name: &str| diff.added.binary_search_by(|added| added.as_str().cmp(name)).is_ok();
+    let mut added = file.functions().filter(|(_, _, symbol)| symbol.is_strong() && is_added(symbol.name));
+    match added.find_map(|(_, _, symbol)| Some((symbol.name, (world.defining_object)(symbol.name)?))) {
+        Some((name, other)) => Err(Refusal::new(name, format!("{other} defines a function of this name"))),
+        None => Ok(()),
+    }
+}
+
 /// Constants that became variables, variables that became constants, and changed constants that others read.
 fn check_constants(before: &LiveObject, after: &LiveObject, world: &World<'_>) -> std::result::Result<(), Refusal> {
+    let is_variable = |name: &&str| (world.global)(name).is_some() && !before.variables.contains(*name);
+    if let Some(name) = after.shared_constants().map(|(name, _)| name).find(is_variable) {
+        return Err(Refusal::new(name, "it is a constant, and another object has a variable of this name"));
+    }
     if let Some(name) = after.variables.iter().find(|name| before.constants.contains_key(*name)) {
         return Err(Refusal::new(name, "it is a variable, and was a constant"));
     }
     if let Some(name) = after.constants.keys().find(|name| before.variables.contains(*name)) {
         return Err(Refusal::new(name, "it is a constant, and was a variable"));
     }
-    let is_stale = |(name, new): &(&String, &Constant)| {
-        let has_changed = before.constants.get(*name).is_some_and(|old| old.hash != new.hash);
-        has_changed && new.is_shared && (world.is_required)(name)
+    let is_stale = |(name, new): &(&str, SharedConstant)| {
+        (world.constant)(name).is_some_and(|old| old.hash != new.hash) && (world.is_required)(name)
     };
-    match after.constants.iter().find(is_stale) {
+    match after.shared_constants().find(is_stale) {
         Some((name, _)) => Err(Refusal::new(name, "it is a constant that another object reads, and its value changed")),
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::link::reload::live_object::{Globals, LiveObject, LiveSection, LiveVariable};
+use crate::link::reload::live_object::{GlobalVariable, LiveObject, LiveSection, LiveVariable};
 use crate::link::reload::object_file::{ObjectFile, Symbol, VariableKind};
 
 /// Why a reload is refused.
@@ -84,7 +84,7 @@ type Match = Option<(usize, usize)>;
 pub(super) fn match_all(
     sections: &[NewSection],
     live: &LiveObject,
-    globals: &Globals,
+    global: &dyn Fn(&str) -> Option<GlobalVariable>,
 ) -> Result<Vec<Vec<Match>>, Refusal> {
     let mut all = Vec::new();
     for section in sections {
@@ -95,7 +95,7 @@ pub(super) fn match_all(
                 false => match_local(variable, sections, live)?,
             };
             let known = match (variable.is_global, found) {
-                (true, _) => globals.get(&variable.key).map(|global| (global.size, global.kind)),
+                (true, _) => global(&variable.key).map(|global| (global.size, global.kind)),
                 (false, Some((at, position))) => {
                     Some((live.sections[at].variables[position].size, live.sections[at].kind))
                 }
@@ -161,7 +161,7 @@ pub(super) fn fate(
     file: &ObjectFile<'_>,
     section: &NewSection,
     matches: &[Match],
-    (live, globals): (&LiveObject, &Globals),
+    (live, global): (&LiveObject, &dyn Fn(&str) -> Option<GlobalVariable>),
     is_by_name: bool,
 ) -> Result<Fate, Refusal> {
     let (size, name) = (file.sections[section.index].size, file.sections[section.index].name);
@@ -192,7 +192,7 @@ pub(super) fn fate(
     }
     let exists = |position: &usize| {
         let variable = &section.variables[*position];
-        matches[*position].is_some() || variable.is_global && globals.contains_key(&variable.key)
+        matches[*position].is_some() || variable.is_global && global(&variable.key).is_some()
     };
     let existing: Vec<usize> = (0..section.variables.len()).filter(exists).collect();
     match existing.len() {

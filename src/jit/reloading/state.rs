@@ -1,0 +1,216 @@
+//! [`State`]: what a reloader knows of the program that runs, and plans that follow from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::jit::reloading::version::Version;
+use crate::link::{
+    Globals, LiveObject, NewObject, ObjectBuffer, Plan, SharedConstant, StubbedFunction, World, plan_first,
+};
+use crate::session::{JitDylib, Removal};
+
+/// What a reloader knows of its program.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) is_linked: bool,
+    pub(super) objects: BTreeMap<String, LiveObject>,
+    globals: Globals,
+    /// The functions of the objects that were added, before the link.
+    pub(super) first: Vec<StubbedFunction>,
+    /// The constants of the objects that were added. The home dylib has these values.
+    first_constants: BTreeMap<String, SharedConstant>,
+    /// The constants that the objects have now, and the first version that had this value. It stays in memory as long as this is
+    /// the value: later versions of several objects that read each other's constants would keep each other otherwise.
+    constants: BTreeMap<String, (SharedConstant, u64)>,
+    /// For each stub, the version that it leads to. 0 is what was added.
+    pub(super) targets: BTreeMap<String, u64>,
+    /// For each object, its newest version.
+    newest: BTreeMap<String, u64>,
+    pub(super) versions: BTreeMap<u64, Version>,
+    last_version: u64,
+    /// Removed versions that may be in memory.
+    retired: Vec<Removal>,
+}
+
+/// The plan of a new version of an object.
+pub(super) struct PlannedVersion {
+    pub(super) object: String,
+    pub(super) number: u64,
+    pub(super) plan: Plan,
+}
+
+/// Names of constants in a version, with their sizes in bytes.
+pub(super) type Constants = Vec<(String, u64)>;
+
+impl State {
+    /// Plans the first version of an object.
+    pub(super) fn plan_first(&self, home: &JitDylib, name: &str, bytes: &[u8]) -> Result<Plan> {
+        if self.is_linked || self.objects.contains_key(name) {
+            return Err(refused(name, name, "objects are added once, before the program is linked"));
+        }
+        self.with_world(home, &[], &BTreeSet::new(), |world| plan_first(name, bytes, world))
+    }
+
+    /// Records an object that was added.
+    pub(super) fn add(&mut self, name: &str, plan: Plan) {
+        self.targets.extend(plan.functions.iter().map(|function| (function.stub.clone(), 0)));
+        for (name, constant) in plan.live.shared_constants() {
+            self.first_constants.insert(name.to_string(), constant);
+            self.constants.insert(name.to_string(), (constant, 0));
+        }
+        self.first.extend(plan.functions);
+        self.globals.extend(plan.globals);
+        self.objects.insert(name.to_string(), plan.live);
+    }
+
+    /// Plans new versions of objects that are reloaded together. Versions without a difference are planned too, because they may
+    /// be refused.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReloadRefused`]; bytes that are no object.
+    pub(super) fn plan(&self, home: &JitDylib, objects: &[(&str, ObjectBuffer)]) -> Result<Vec<PlannedVersion>> {
+        let mut new = Vec::new();
+        for (name, bytes) in objects {
+            let before = self.objects.get(*name).filter(|_| self.is_linked);
+            let before = before.ok_or_else(|| refused(name, name, "no object of this name was added and linked"))?;
+            if new.iter().any(|(other, _, _)| other == name) {
+                return Err(refused(name, name, "it is given twice"));
+            }
+            new.push((*name, before, NewObject::read(name, bytes, before)?));
+        }
+        check_defined_once(&new)?;
+        let linked = new.iter().filter(|(_, _, object)| !object.diff.is_empty()).map(|(name, _, _)| *name).collect();
+        let mut planned: Vec<PlannedVersion> = Vec::new();
+        for (name, before, object) in new {
+            let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked()).count() as u64;
+            let plan = self.with_world(home, &planned, &linked, |world| object.plan(number, before, world));
+            let plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
+            planned.push(PlannedVersion { object: name.to_string(), number, plan });
+        }
+        Ok(planned)
+    }
+
+    /// `planned` are the plans before this one, and `linked` the objects that are linked again.
+    fn with_world<R>(
+        &self,
+        home: &JitDylib,
+        planned: &[PlannedVersion],
+        linked: &BTreeSet<&str>,
+        plan: impl FnOnce(&World<'_>) -> R,
+    ) -> R {
+        let new_global = |name: &str| planned.iter().find_map(|other| other.plan.globals.get(name)).copied();
+        let has_new_stub = |name: &str| planned.iter().any(|other| other.plan.functions.iter().any(|f| f.stub == name));
+        let others = || self.objects.iter().filter(|(name, _)| !linked.contains(name.as_str()));
+        plan(&World {
+            global: &|name| self.globals.get(name).copied().or_else(|| new_global(name)),
+            constant: &|name| self.constants.get(name).map(|(constant, _)| *constant),
+            has_stub: &|name| self.targets.contains_key(name) || has_new_stub(name),
+            is_defined: &|name| home.symbol_flags(name).is_some() || self.constants.contains_key(name),
+            defining_object: &|name| {
+                others().find(|(_, live)| live.defines_function(name)).map(|(name, _)| name.clone())
+            },
+            is_required: &|name| others().any(|(_, live)| live.requires(name)),
+        })
+    }
+
+    /// The constants that an object needs and that the home dylib does not have, or has with an older value. By the version that has
+    /// them. `planned` are the versions that are linked together with this one, which finds their constants itself.
+    pub(super) fn constants_of_versions(&self, plan: &Plan, planned: &[PlannedVersion]) -> BTreeMap<u64, Constants> {
+        let is_new = |name: &str| planned.iter().any(|other| other.plan.live.shared_constant(name).is_some());
+        let mut constants: BTreeMap<u64, Constants> = BTreeMap::new();
+        for name in plan.live.required() {
+            match self.constants.get(name) {
+                Some((constant, number)) if *number > 0 && !is_new(name) => {
+                    constants.entry(*number).or_default().push((name.to_string(), constant.size));
+                }
+                _ => {}
+            }
+        }
+        constants
+    }
+
+    /// Takes the numbers of versions that are linked. They are not used again, also if the link fails.
+    pub(super) fn take_numbers(&mut self, planned: &[PlannedVersion]) {
+        self.last_version = planned.iter().map(|new| new.number).fold(self.last_version, u64::max);
+    }
+
+    /// The number of the version of an object that runs.
+    pub(super) fn running_version(&self, object: &str) -> u64 {
+        self.newest.get(object).copied().unwrap_or(0)
+    }
+
+    /// Records a version to which all stubs of its functions lead.
+    pub(super) fn commit(&mut self, planned: PlannedVersion, mut version: Version) {
+        let PlannedVersion { object, number, plan } = planned;
+        version.commit();
+        self.targets.extend(plan.functions.into_iter().map(|function| (function.stub, number)));
+        self.globals.extend(plan.globals);
+        self.update_constants(&object, &plan.live, number);
+        self.objects.insert(object.clone(), plan.live);
+        self.newest.insert(object, number);
+        self.versions.insert(number, version);
+    }
+
+    fn update_constants(&mut self, object: &str, live: &LiveObject, number: u64) {
+        let before = self.objects.get(object).into_iter().flat_map(|before| before.shared_constants());
+        let gone = before.map(|(name, _)| name).filter(|name| live.shared_constant(name).is_none());
+        gone.for_each(|name| {
+            self.constants.remove(name);
+        });
+        for (name, constant) in live.shared_constants() {
+            let is_first = self.first_constants.get(name) == Some(&constant);
+            let known = self.constants.get(name).filter(|(old, _)| *old == constant);
+            if known.is_none() {
+                self.constants.insert(name.to_string(), (constant, if is_first { 0 } else { number }));
+            }
+        }
+    }
+
+    /// Removes the versions to which no stub leads any more, and whose constants are not those of the program.
+    pub(super) fn retire_unneeded(&mut self) -> Vec<Removal> {
+        let constants = self.constants.values().map(|(_, number)| number);
+        let needed: BTreeSet<u64> =
+            self.targets.values().chain(self.newest.values()).chain(constants).copied().collect();
+        let is_unneeded = |number: &u64, version: &Version| !version.stays && !needed.contains(number);
+        let unneeded: Vec<u64> =
+            self.versions.iter().filter(|(n, version)| is_unneeded(n, version)).map(|(n, _)| *n).collect();
+        let versions = unneeded.iter().filter_map(|number| self.versions.remove(number));
+        let retired: Vec<Removal> = versions.filter_map(|version| version.retire(None)).collect();
+        self.retired.extend(retired.iter().cloned());
+        retired
+    }
+
+    /// The number of removed versions that are still in memory.
+    pub(super) fn retired_in_memory(&mut self) -> usize {
+        self.retired.retain(|removal| !removal.is_complete());
+        self.retired.len()
+    }
+}
+
+impl PlannedVersion {
+    /// Whether there is something to link.
+    pub(super) fn is_linked(&self) -> bool {
+        !self.plan.diff.is_empty()
+    }
+}
+
+/// Objects that are reloaded together may not define the same name.
+fn check_defined_once(objects: &[(&str, &LiveObject, NewObject<'_>)]) -> Result<()> {
+    if objects.len() < 2 {
+        return Ok(());
+    }
+    let mut defined: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, _, object) in objects {
+        for symbol in object.strong_definitions() {
+            if let Some(other) = defined.insert(symbol, name).filter(|other| other != name) {
+                return Err(refused(name, symbol, &format!("{other} defines this name too")));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn refused(object: &str, symbol: &str, problem: &str) -> Error {
+    let (object, symbol, problem) = (object.to_string(), symbol.to_string(), problem.to_string());
+    ErrorKind::ReloadRefused { object, symbol, problem }.into()
+}
