@@ -30,12 +30,19 @@ struct Watched {
 impl Watched {
     /// Starts a program of `main.o` and `step.o`, and waits until its files are watched.
     fn start(options: &[&str], step: &str) -> Watched {
+        Watched::start_with(options, &[("step", step)])
+    }
+
+    /// As [`start`](Self::start), with other objects beside `main.o`.
+    fn start_with(options: &[&str], objects: &[(&str, &str)]) -> Watched {
         let directory = directory();
         std::fs::create_dir_all(directory.join("src")).expect("the directory is writable");
-        compile_source(&directory, "main", MAIN);
-        compile_source(&directory, "step", step);
         let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
-        command.current_dir(&*directory).args(["watch", "--json"]).args(options).args(["main.o", "step.o"]);
+        command.current_dir(&*directory).args(["watch", "--json"]).args(options);
+        for (name, text) in [&[("main", MAIN)], objects].concat() {
+            compile_source(&directory, name, text);
+            command.arg(format!("{name}.o"));
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the tool runs");
         let input = child.stdin.take();
@@ -130,6 +137,54 @@ fn a_call_of_a_new_function_waits_for_the_object_that_defines_it() {
     assert_eq!((&first["object"], &second["object"]), (&"main.o".into(), &"step.o".into()));
     assert_eq!(program.ask(), "501");
     assert_eq!(program.end().0, Some(7));
+}
+
+#[test]
+fn an_object_that_is_refused_does_not_hold_others_without_a_build() {
+    let mut program = Watched::start(&[], &step("calls", ""));
+    program.write("main", &format!("{MAIN} long missing(void); long more(void) {{ return missing(); }}"));
+    assert!(program.event()["error"].as_str().is_some_and(|error| error.contains("missing")));
+    program.write("step", &step("10 + calls", ""));
+    let (first, second) = (program.event(), program.event());
+    assert_eq!((&first["event"], &first["object"]), (&"reloaded".into(), &"step.o".into()));
+    assert_eq!((&second["event"], &second["object"]), (&"refused".into(), &"main.o".into()));
+    assert_eq!(program.ask(), "11");
+    // Its first bytes run, so nothing is left to do.
+    program.write("main", MAIN);
+    program.write("step", &step("20 + calls", ""));
+    assert_eq!(program.event()["event"], "reloaded");
+    assert_eq!(program.ask(), "22");
+    assert_eq!(program.end(), (Some(7), String::new()));
+}
+
+#[test]
+fn the_objects_of_a_build_follow_together_or_not_at_all() {
+    // All sources are in one file, so a save is one change.
+    const BUILD: &str = "for name in half step; do gcc -O1 -fPIC -ffunction-sections -fdata-sections -DIN_$name -c src/all.c -o $name.o; done";
+    let source = |half: &str, step: &str| format!("#ifdef IN_half\n{half}\n#else\n{step}\n#endif");
+    let (half, user) =
+        ("long half(long n) { return n / 2; }", "long half(long n); long step(long n) { return half(100); }");
+    let options = ["--build", BUILD, "--source", "src"];
+    let mut program = Watched::start_with(&options, &[("half", half), ("step", user)]);
+    let path = program.directory.join("src/all.c");
+    let save = |half: &str, step: &str| std::fs::write(&path, source(half, step)).expect("the directory is writable");
+    assert_eq!(program.ask(), "50");
+
+    // A signature changes, and with it what its caller needs of others: nobody has it.
+    let half = "double half(double n, long *calls) { ++*calls; return n / 2; }";
+    let user = "double half(double n, long *calls); static long calls; long step(long n) { return half(9, &calls) * 10 + calls";
+    save(half, &format!("long missing(void); {user} + missing(); }}"));
+    let event = program.event();
+    assert_eq!((&event["event"], &event["objects"]), (&"refused".into(), &serde_json::json!(["half.o", "step.o"])));
+    assert!(event["error"].as_str().is_some_and(|error| error.contains("missing")), "{event}");
+    assert_eq!(program.ask(), "50");
+
+    save(half, &format!("{user}; }}"));
+    let (first, second) = (program.event(), program.event());
+    assert_eq!((&first["event"], &first["object"]), (&"reloaded".into(), &"half.o".into()), "{first}");
+    assert_eq!((&second["event"], &second["object"]), (&"reloaded".into(), &"step.o".into()), "{second}");
+    assert_eq!(program.ask(), "46");
+    assert_eq!(program.end(), (Some(7), String::new()));
 }
 
 #[test]

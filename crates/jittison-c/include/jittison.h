@@ -957,6 +957,20 @@ JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_reload(jittison_re
                                                                      jittison_reload *facts, jittison_text **changes,
                                                                      jittison_removal *retired);
 
+/* An object to reload, and the name with which it was added. */
+typedef struct jittison_reload_object {
+    jittison_str name;
+    const void *bytes;
+    size_t size;
+} jittison_reload_object;
+
+/* Replaces several objects as one: either all of them follow, or none. They may need each other's new functions, variables and
+ * constants. Otherwise as jittison_reloader_reload. `changes` gets a JSON array with an object for each of `objects`, in their
+ * order: what jittison_reloader_reload writes, and `object`, `version`, `code_bytes_before`, `code_bytes` and `stays`. */
+JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_reload_all(jittison_reloader reloader,
+                                                                         const jittison_reload_object *objects, size_t count,
+                                                                         jittison_text **changes, jittison_removal *retired);
+
 /* Releases a reloader. The newest versions belong to the tracker: they are freed with it. */
 JITTISON_API JITTISON_CHECK jittison_error *jittison_reloader_release(jittison_reloader reloader);
 

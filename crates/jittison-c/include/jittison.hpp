@@ -534,6 +534,14 @@ struct reload {
     removal retired;
 };
 
+// What a reload of several objects did.
+struct reloaded_objects {
+    // A JSON array. See jittison_reloader_reload_all.
+    std::string changes;
+    // The removal of the versions that no caller reaches any more.
+    removal retired;
+};
+
 // A program whose objects are replaced while it runs. The newest versions stay when this object is destroyed.
 class reloader : public detail::owner<jittison_reloader, jittison_reloader_release> {
 public:
@@ -554,6 +562,18 @@ public:
         const std::unique_ptr<jittison_text, decltype(&jittison_text_free)> owned(changes, jittison_text_free);
         removal of_versions(retired);
         return jittison::reload{facts, std::string(to_view(jittison_text_view(changes))), std::move(of_versions)};
+    }
+    // Replaces several objects as one. See jittison_reloader_reload_all.
+    result<reloaded_objects> reload_all(const std::vector<jittison_reload_object> &objects) {
+        jittison_text *changes = nullptr;
+        jittison_removal retired{};
+        if (jittison_error *failure =
+                jittison_reloader_reload_all(get(), objects.data(), objects.size(), &changes, &retired)) {
+            return error(failure);
+        }
+        const std::unique_ptr<jittison_text, decltype(&jittison_text_free)> owned(changes, jittison_text_free);
+        removal of_versions(retired);
+        return reloaded_objects{std::string(to_view(jittison_text_view(changes))), std::move(of_versions)};
     }
 };
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use jittison::base::SegmentKind;
 use jittison::link::Diff;
 use jittison::memory::{PoolMap, Tenant, WindowMap};
-use jittison::{MemoryMap, PatchVersion};
+use jittison::{MemoryMap, PatchVersion, Reload};
 
 /// The map as one JSON object.
 pub(crate) fn to_json(map: &MemoryMap) -> String {
@@ -74,8 +74,28 @@ pub(crate) fn versions_to_json(versions: &[PatchVersion]) -> String {
 
 /// What a reload changed, as one JSON object.
 pub(crate) fn diff_to_json(diff: &Diff) -> String {
+    format!("{{{}}}\n", diff_members(diff))
+}
+
+/// What was done with objects that were reloaded together.
+pub(crate) fn reloads_to_json(reloads: &[Reload]) -> String {
+    let reload = |of: &Reload| {
+        format!(
+            "{{\"object\":{},\"version\":{},\"code_bytes_before\":{},\"code_bytes\":{},\"stays\":{},{}}}",
+            quoted(&of.object),
+            of.version,
+            of.code_bytes_before,
+            of.code_bytes,
+            of.stays,
+            diff_members(&of.diff)
+        )
+    };
+    list(reloads.iter().map(reload)) + "\n"
+}
+
+fn diff_members(diff: &Diff) -> String {
     format!(
-        "{{\"changed\":{},\"added\":{},\"removed\":{},\"new_variables\":{},\"removed_variables\":{},\"constants_changed\":{}}}\n",
+        "\"changed\":{},\"added\":{},\"removed\":{},\"new_variables\":{},\"removed_variables\":{},\"constants_changed\":{}",
         texts(&diff.changed),
         texts(&diff.added),
         texts(&diff.removed),

@@ -8,7 +8,7 @@ use jittison::Reloader;
 use crate::entry::{check_optional_out, put, run, run_linked_code};
 use crate::error::{ErrorObject, Failure};
 use crate::handle::{Kind, Table};
-use crate::json::diff_to_json;
+use crate::json::{diff_to_json, reloads_to_json};
 use crate::memory::{check_sized, put_sized};
 use crate::removal::{Removal, give};
 use crate::session::{Handle, SESSIONS, Session};
@@ -127,6 +127,50 @@ unsafe extern "C-unwind" fn jittison_reloader_reload(
                 // SAFETY: C1 - the caller promises all three.
                 unsafe { tell(&done, facts, changes)? };
                 Ok(done.retired)
+            };
+            // SAFETY: C1 - the caller promises it.
+            unsafe { give(retired, reload) }
+        },
+    )
+}
+
+/// `jittison_reload_object`.
+#[repr(C)]
+struct Object {
+    name: Str,
+    bytes: *const u8,
+    size: usize,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn jittison_reloader_reload_all(
+    reloader: ReloaderHandle,
+    objects: *const Object,
+    count: usize,
+    changes: *mut *mut Text,
+    retired: *mut Removal,
+) -> *mut ErrorObject {
+    run_linked_code(
+        || {
+            check_optional_out(changes, "changes")?;
+            // SAFETY: C1 - the caller promises it.
+            let objects = unsafe { read_slice(objects, count, "objects")? };
+            let read = |object: &Object| {
+                // SAFETY: C1 - the caller promises both.
+                Ok(unsafe { (object.name.read("name")?, read_slice(object.bytes, object.size, "bytes")?) })
+            };
+            let objects = objects.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+            Ok((RELOADERS.get(reloader.bits)?, objects))
+        },
+        |(reloader, objects)| {
+            let reload = || {
+                // SAFETY: C3 - the header states the promises.
+                let done = unsafe { reloader.reload_all(objects)? };
+                if !changes.is_null() {
+                    // SAFETY: C1 - the caller promises it.
+                    unsafe { Text::give(&reloads_to_json(&done), changes)? };
+                }
+                Ok(done.into_iter().flat_map(|reload| reload.retired).collect())
             };
             // SAFETY: C1 - the caller promises it.
             unsafe { give(retired, reload) }

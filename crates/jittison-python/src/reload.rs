@@ -55,6 +55,14 @@ impl Reloader {
         Ok(Reload::new(done, session))
     }
 
+    fn _reload_all(&self, py: Python<'_>, objects: Vec<(String, Vec<u8>)>) -> PyResult<Vec<Reload>> {
+        let objects = objects.iter().map(|(name, data)| (name.as_str(), data.as_slice()));
+        // SAFETY: P1.
+        let done = self.run(py, |reloader| unsafe { reloader.reload_all(objects) })?;
+        let (_, session) = self.inner.get();
+        Ok(done.into_iter().map(|done| Reload::new(done, session)).collect())
+    }
+
     /// The names of the objects, sorted.
     #[getter]
     fn objects(&self, py: Python<'_>) -> Vec<String> {

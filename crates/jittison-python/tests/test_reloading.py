@@ -78,3 +78,23 @@ def test_the_program_stays_when_the_reloader_is_gone_and_goes_with_its_tracker(j
     del via
     assert tracker.remove().wait(10)
     assert jit.memory_statistics().allocations == 0
+
+
+def test_objects_are_reloaded_together_or_not_at_all(jit, cc, tmp_path):
+    tracker = jit.main.create_tracker()
+    reloader = tracker.reloader()
+    reloader.add_object(cc("long half(long n) { return n / 2; }"), "half.o")
+    reloader.add_object(cc("long half(long n); long run(void) { return half(100); }"), "run.o")
+    reloader.link()
+    run = jit.lookup("run", "long()")
+    assert run() == 50
+    half = cc("double half(double n) { return n / 2; }")
+    broken = cc("double half(double n); long nowhere(void); long run(void) { return half(9) * 10 + nowhere(); }")
+    with pytest.raises(jittison.Error, match="nowhere"):
+        reloader.reload_all({"half.o": half, "run.o": broken})
+    assert run() == 50
+    path = tmp_path / "new.o"
+    path.write_bytes(cc("double half(double n); long run(void) { return half(9) * 10; }"))
+    reloads = reloader.reload_all({"half.o": half, "run.o": path})
+    assert [(reload.object, reload.changed) for reload in reloads] == [("half.o", ["half"]), ("run.o", ["run"])]
+    assert run() == 45

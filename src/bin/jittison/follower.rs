@@ -1,14 +1,15 @@
 //! [`Follower`]: a thread that waits for changed files, builds, and reloads objects while the program runs.
 //!
 //! ```text
-//!   kernel ─► notify's thread ─► channel ─► this thread: build? ─► read ─► Reloader::reload ─► one line per event
+//!   kernel ─► notify's thread ─► channel ─► this thread: build? ─► read ─► Reloader::reload_all ─► one line per event
 //! ```
 //!
 //! An object is read when the file that was written is closed, or when another file takes its name. Sources may be saved in
 //! several steps, so a build waits until they are quiet for a moment.
 //!
-//! An object that could not be reloaded is tried again after the next one that could: a new function may be called by one object
-//! and defined by another.
+//! All objects whose newest bytes do not run yet are reloaded together: those that changed, and those that were refused before. If
+//! this is refused after a build, none of them follows: one build is one program. Without a build the objects may be of several
+//! edits, so each one is tried alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -44,9 +45,14 @@ enum Message {
 struct Object {
     /// As on the command line, which is its name.
     name: String,
-    /// A hash of the bytes that were reloaded, or that could not be.
+    /// A hash of the bytes that run.
+    runs: u64,
+    /// A hash of the bytes that were read last. They run, or were refused.
     seen: u64,
 }
+
+/// Objects to reload, with their new bytes.
+type Waiting = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Follower {
     /// Starts to follow. `objects` are the names of the objects with the bytes that run.
@@ -63,9 +69,9 @@ impl Follower {
             let _ = sender.send(message);
         })
         .map_err(|problem| format!("cannot watch files: {problem}"))?;
-        let by_path = objects
-            .iter()
-            .map(|(name, seen)| Ok((real_path(Path::new(name))?, Object { name: name.clone(), seen: *seen })));
+        let by_path = objects.iter().map(|(name, hash)| {
+            Ok((real_path(Path::new(name))?, Object { name: name.clone(), runs: *hash, seen: *hash }))
+        });
         let by_path: BTreeMap<PathBuf, Object> = by_path.collect::<Result<_, String>>()?;
         let folders: BTreeSet<&Path> = by_path.keys().filter_map(|path| path.parent()).collect();
         for folder in folders {
@@ -86,7 +92,7 @@ impl Follower {
             sources,
             build,
             seen_sources: HashMap::new(),
-            failed: BTreeSet::new(),
+            refused: BTreeSet::new(),
             lines,
         };
         let thread = thread::Builder::new().name("jittison watch".to_string());
@@ -126,8 +132,8 @@ struct State {
     build: Option<String>,
     /// A hash of each source that was saved.
     seen_sources: HashMap<PathBuf, u64>,
-    /// The objects whose newest bytes could not be reloaded.
-    failed: BTreeSet<PathBuf>,
+    /// The objects whose newest bytes were refused.
+    refused: BTreeSet<PathBuf>,
     lines: Lines,
 }
 
@@ -151,7 +157,7 @@ impl State {
             }
             if !is_source {
                 let objects = changed.into_iter().filter(|path| self.objects.contains_key(path)).collect();
-                self.reload_all(objects, since, None);
+                self.reload_changed(objects, since, None);
                 continue;
             }
             while let Ok(message) = messages.recv_timeout(QUIET) {
@@ -164,7 +170,7 @@ impl State {
             }
             let started = Instant::now();
             if self.run_build() {
-                self.reload_all(self.objects.keys().cloned().collect(), since, Some(started.elapsed()));
+                self.reload_changed(self.objects.keys().cloned().collect(), since, Some(started.elapsed()));
             }
         }
         drop(watcher);
@@ -173,7 +179,7 @@ impl State {
     fn take(&mut self, message: Message, changed: &mut BTreeSet<PathBuf>) -> std::ops::ControlFlow<()> {
         match message {
             Message::Changed(paths) => changed.extend(paths),
-            Message::Failed(problem) => self.lines.failed(None, &format!("cannot watch files: {problem}")),
+            Message::Failed(problem) => self.lines.refused(&[], &format!("cannot watch files: {problem}")),
             Message::Stop => return std::ops::ControlFlow::Break(()),
         }
         std::ops::ControlFlow::Continue(())
@@ -207,65 +213,78 @@ impl State {
         }
     }
 
-    /// Reloads those of the objects that have changed, and those that failed before.
-    fn reload_all(&mut self, paths: BTreeSet<PathBuf>, since: Instant, build: Option<Duration>) {
-        let mut waiting: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
-        for path in &paths {
-            let object = &self.objects[path];
-            let bytes = match InputFile::open(path).and_then(|file| file.read()) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    self.lines.failed(Some(&object.name), &message_of(error));
-                    continue;
+    /// Reloads those of the objects that have changed, and those that were refused before.
+    fn reload_changed(&mut self, paths: BTreeSet<PathBuf>, since: Instant, build: Option<Duration>) {
+        let refused = std::mem::take(&mut self.refused);
+        let (mut waiting, mut has_changed) = (Waiting::new(), false);
+        for path in paths.into_iter().chain(refused).collect::<BTreeSet<_>>() {
+            let Some(object) = self.objects.get_mut(&path) else { continue };
+            match InputFile::open(&path).and_then(|file| file.read()) {
+                Ok(bytes) => {
+                    let seen = std::mem::replace(&mut object.seen, hash_of(&bytes));
+                    has_changed |= object.seen != seen;
+                    if object.seen != object.runs {
+                        waiting.insert(path, bytes);
+                    }
                 }
-            };
-            if hash_of(&bytes) != object.seen {
-                waiting.insert(path.clone(), bytes);
+                Err(error) => {
+                    self.lines.refused(&[&object.name], &message_of(error));
+                    self.refused.insert(path);
+                }
             }
         }
+        match has_changed {
+            true => self.reload(waiting, since, build),
+            // The same bytes fail again.
+            false => self.refused.extend(waiting.into_keys()),
+        }
+    }
+
+    fn reload(&mut self, waiting: Waiting, since: Instant, build: Option<Duration>) {
+        let Err(error) = self.reload_all(&waiting, since, build) else { return };
+        if waiting.len() > 1 && build.is_none() {
+            return self.reload_each(waiting, since);
+        }
+        let names: Vec<&str> = waiting.keys().map(|path| self.objects[path].name.as_str()).collect();
+        self.lines.refused(&names, &error);
+        self.refused.extend(waiting.into_keys());
+    }
+
+    /// Reloads objects together.
+    fn reload_all(&mut self, waiting: &Waiting, since: Instant, build: Option<Duration>) -> Result<(), String> {
+        let objects: Vec<(&str, &[u8])> =
+            waiting.iter().map(|(path, bytes)| (self.objects[path].name.as_str(), bytes.as_slice())).collect();
+        // SAFETY: B1 - the user promises that each version of an object may run, and that its functions have the signatures with
+        // which the program calls them. The call of `main` began before every reload, so no version is freed while the
+        // program uses an address of it.
+        let reloads = unsafe { self.reloader.reload_all(objects) }.map_err(message_of)?;
+        let times = Times { total: since.elapsed(), build };
+        reloads.iter().for_each(|reload| self.lines.reloaded(reload, &times));
+        for path in waiting.keys() {
+            self.objects.entry(path.clone()).and_modify(|object| object.runs = object.seen);
+        }
+        Ok(())
+    }
+
+    /// Reloads objects one by one, as long as one of them follows: it may have what another one needs.
+    fn reload_each(&mut self, mut waiting: Waiting, since: Instant) {
         loop {
-            let mut errors = BTreeMap::new();
-            let before = waiting.len();
+            let (before, mut errors) = (waiting.len(), Vec::new());
             for (path, bytes) in std::mem::take(&mut waiting) {
-                if let Err(error) = self.reload(&path, &bytes, since, build) {
-                    errors.insert(path.clone(), error);
-                    waiting.insert(path, bytes);
+                let one = Waiting::from([(path, bytes)]);
+                if let Err(error) = self.reload_all(&one, since, None) {
+                    errors.push(error);
+                    waiting.extend(one);
                 }
             }
-            let has_progress = waiting.len() < before;
-            if has_progress {
-                self.add_failed(&mut waiting);
-            }
-            if waiting.is_empty() || !has_progress {
-                for (path, error) in errors {
-                    self.lines.failed(Some(&self.objects[&path].name), &error);
-                    self.failed.insert(path);
+            if waiting.is_empty() || waiting.len() == before {
+                for (path, error) in waiting.into_keys().zip(errors) {
+                    self.lines.refused(&[&self.objects[&path].name], &error);
+                    self.refused.insert(path);
                 }
                 return;
             }
         }
-    }
-
-    /// Adds the objects that failed earlier.
-    fn add_failed(&mut self, waiting: &mut BTreeMap<PathBuf, Vec<u8>>) {
-        for path in std::mem::take(&mut self.failed) {
-            if let Ok(bytes) = InputFile::open(&path).and_then(|file| file.read()) {
-                waiting.entry(path).or_insert(bytes);
-            }
-        }
-    }
-
-    fn reload(&mut self, path: &Path, bytes: &[u8], since: Instant, build: Option<Duration>) -> Result<(), String> {
-        let Some(object) = self.objects.get_mut(path) else { return Ok(()) };
-        // Also if it fails: the same bytes fail again.
-        object.seen = hash_of(bytes);
-        // SAFETY: B1 - the user promises that each version of an object may run, and that its functions have the signatures with
-        // which the program calls them. The call of `main` began before every reload, so no version is freed while the
-        // program uses an address of it.
-        let reload = unsafe { self.reloader.reload(&object.name, bytes) }.map_err(message_of)?;
-        self.failed.remove(path);
-        self.lines.reloaded(&reload, &Times { total: since.elapsed(), build });
-        Ok(())
     }
 }
 

@@ -35,12 +35,17 @@ impl Lines {
         });
     }
 
-    /// `object` is `None` if the failure is not that of an object.
-    pub fn failed(&self, object: Option<&str>, error: &str) {
-        self.write(json!({ "event": "refused", "object": object, "error": error }), || match object {
-            Some(object) if !error.contains(object) => format!("{object}: {error}; the running code stays"),
-            _ => format!("{error}; the running code stays"),
-        });
+    /// `objects` are those that do not follow, none if the failure is not that of an object.
+    pub fn refused(&self, objects: &[&str], error: &str) {
+        let object = if let [object] = objects { Some(object) } else { None };
+        self.write(
+            json!({ "event": "refused", "object": object, "objects": objects, "error": error }),
+            || match objects {
+                [object] if !error.contains(object) => format!("{object}: {error}; the running code stays"),
+                [] | [_] => format!("{error}; the running code stays"),
+                _ => format!("{error}; the running code of {} stays", objects.join(", ")),
+            },
+        );
     }
 
     /// The output of the compiler follows as it is.

@@ -149,7 +149,7 @@ impl Reloader {
     /// - The program uses no address of code or of a constant of a version that was freed. A version is not freed while a call
     ///   that began before its replacement is active, such as that of `main`.
     pub unsafe fn reload(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<Reload> {
-        // SAFETY: the caller promises it.
+        // SAFETY: J1 - the caller promises it.
         let reloads = unsafe { self.reload_all([(name, bytes)])? };
         reloads.into_iter().next().ok_or_else(|| Error::other("a reload has a result for each object"))
     }

@@ -77,6 +77,9 @@ pub(super) struct LiveVariable {
 /// The global variables of all objects that are reloaded.
 pub(crate) type Globals = BTreeMap<String, GlobalVariable>;
 
+/// The global variable of a name, if there is one.
+pub(crate) type FindGlobal<'a> = &'a dyn Fn(&str) -> Option<GlobalVariable>;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GlobalVariable {
     /// Size in bytes.

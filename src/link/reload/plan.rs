@@ -8,7 +8,7 @@ use crate::link::elf::st;
 use crate::link::reload::diff::{self, Diff};
 use crate::link::reload::edits::{Edits, NewPlace};
 use crate::link::reload::functions::{StubbedFunction, put_behind_stubs};
-use crate::link::reload::live_object::{GlobalVariable, Globals, LiveObject, LiveSection, SharedConstant};
+use crate::link::reload::live_object::{FindGlobal, GlobalVariable, Globals, LiveObject, LiveSection, SharedConstant};
 use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
@@ -18,7 +18,7 @@ use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_a
 /// What a plan asks about the rest of the program, and about the objects that are reloaded with this one and were planned before.
 pub(crate) struct World<'a> {
     /// The global variable of a name.
-    pub(crate) global: &'a dyn Fn(&str) -> Option<GlobalVariable>,
+    pub(crate) global: FindGlobal<'a>,
     /// The constant of a name that other objects may read.
     pub(crate) constant: &'a dyn Fn(&str) -> Option<SharedConstant>,
     /// Whether a name has a stub of an object that is reloaded.
@@ -396,22 +396,29 @@ mod tests {
 
     #[test]
     fn numbers_at_their_limits_anywhere_in_an_object_are_planned_or_refused() {
-        let globals = Globals::new();
-        let yes = |_: &str| true;
-        let no = |_: &str| false;
-        let world = World { globals: &globals, has_stub: &yes, is_defined: &no, is_required: &yes };
+        let world = World {
+            global: &|_| None,
+            constant: &|_| None,
+            has_stub: &|_| true,
+            is_defined: &|_| false,
+            defining_object: &|_| None,
+            is_required: &|_| true,
+        };
         let before = plan_first("scale.o", BEFORE, &world).unwrap();
-        let world = World { globals: &before.globals, ..world };
+        let world = World { global: &|name| before.globals.get(name).copied(), ..world };
+        let plan_reload = |bytes: &[u8], before: &LiveObject| {
+            NewObject::read("scale.o", bytes, before).map(|new| new.plan(1, before, &world))
+        };
         let mut planned = 0;
         // Miri takes minutes for all places.
         for place in (0..AFTER.len() - 8).step_by(sized(4, 1 << 8)) {
             for limit in [u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 63) + 1] {
                 let mut bytes = AFTER.to_vec();
                 bytes[place..place + 8].copy_from_slice(&limit.to_le_bytes());
-                let plan = plan_reload("scale.o", &bytes, 1, &before.live, &world);
+                let plan = plan_reload(&bytes, &before.live);
                 planned += usize::from(matches!(&plan, Ok(Ok(plan)) if plan.live.code_bytes() > 0));
                 let Ok(first) = plan_first("scale.o", &bytes, &world) else { continue };
-                drop(plan_reload("scale.o", AFTER, 1, &first.live, &world));
+                drop(plan_reload(AFTER, &first.live));
             }
         }
         assert!(planned > sized(100, 4), "only {planned} objects were planned, too few to test anything");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::link::reload::live_object::{GlobalVariable, LiveObject, LiveSection, LiveVariable};
+use crate::link::reload::live_object::{FindGlobal, LiveObject, LiveSection, LiveVariable};
 use crate::link::reload::object_file::{ObjectFile, Symbol, VariableKind};
 
 /// Why a reload is refused.
@@ -84,7 +84,7 @@ type Match = Option<(usize, usize)>;
 pub(super) fn match_all(
     sections: &[NewSection],
     live: &LiveObject,
-    global: &dyn Fn(&str) -> Option<GlobalVariable>,
+    global: FindGlobal<'_>,
 ) -> Result<Vec<Vec<Match>>, Refusal> {
     let mut all = Vec::new();
     for section in sections {
@@ -161,7 +161,7 @@ pub(super) fn fate(
     file: &ObjectFile<'_>,
     section: &NewSection,
     matches: &[Match],
-    (live, global): (&LiveObject, &dyn Fn(&str) -> Option<GlobalVariable>),
+    (live, global): (&LiveObject, FindGlobal<'_>),
     is_by_name: bool,
 ) -> Result<Fate, Refusal> {
     let (size, name) = (file.sections[section.index].size, file.sections[section.index].name);

@@ -466,17 +466,24 @@ static void step_of_reloads(const unsigned char *object, size_t size) {
     jittison_reloader reloader = {pick(RELOADER)}, new_reloader = {0};
     jittison_removal new_removal = {0};
     jittison_reload facts = {0};
+    jittison_reload_object objects[2];
     jittison_text *text = NULL;
     /* Sometimes the object is cut off. */
     const size_t read = below(4) == 0 ? below(size) : size;
 
     facts.size = below(16) == 0 ? below(sizeof facts) : sizeof facts;
-    switch (below(6)) {
+    objects[0].name = name();
+    objects[1].name = name();
+    objects[0].bytes = objects[1].bytes = object;
+    objects[0].size = size;
+    objects[1].size = read;
+    switch (below(7)) {
     case 0: any(jittison_reloader_create(session, tracker, out(&new_reloader))); break;
     case 1: any(jittison_reloader_add_object(reloader, name(), object, read)); break;
     case 2: any(jittison_reloader_link(reloader)); break;
     case 3: any(jittison_reloader_objects(reloader, out(&text))); break;
     case 4: release(RELOADER, reloader.bits); break;
+    case 5: any(jittison_reloader_reload_all(reloader, objects, below(3), out(&text), out(&new_removal))); break;
     default: any(jittison_reloader_reload(reloader, name(), object, read, &facts, out(&text), out(&new_removal))); break;
     }
     jittison_text_free(text);

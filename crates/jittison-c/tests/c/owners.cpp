@@ -121,6 +121,15 @@ static void reloads(jittison::session &session, const char *one, const char *ele
     auto refused = reloader.reload("other.o", second.data(), second.size());
     CHECK(!refused && refused.error().code() == JITTISON_ERROR_RELOAD_REFUSED && refused.error().object() == "other.o");
     CHECK(function() == 11);
+    const jittison_str name = jittison::to_str("one.o");
+    {
+        jittison::reloaded_objects done = std::move(
+            reloader.reload_all({{name, first.data(), first.size()}}).value());
+        CHECK(function() == 1 && done.changes.find("\"object\":\"one.o\"") != std::string::npos);
+        CHECK(done.retired.wait(10000).value());
+    }
+    auto twice = reloader.reload_all({{name, first.data(), first.size()}, {name, nullptr, 0}});
+    CHECK(!twice && function() == 1);
 }
 
 // Counts what it is told, and refuses the first removal.

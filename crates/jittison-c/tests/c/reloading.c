@@ -89,10 +89,35 @@ int main(int argc, char **argv) {
           jittison_reloader_reload(reloader, STR("number.o"), bytes[0], sizes[0], &facts, NULL, NULL));
     CHECK(call_long(via) == 105);
 
+    /* Objects are reloaded together, or none of them. */
+    {
+        jittison_reload_object objects[2];
+        objects[0].name = STR("number.o");
+        objects[0].bytes = bytes[0];
+        objects[0].size = sizes[0];
+        objects[1] = objects[0];
+        text = NULL;
+        FAILS(JITTISON_ERROR_RELOAD_REFUSED, jittison_reloader_reload_all(reloader, objects, 2, &text, NULL));
+        objects[1].name = STR("other.o");
+        FAILS(JITTISON_ERROR_RELOAD_REFUSED, jittison_reloader_reload_all(reloader, objects, 2, &text, NULL));
+        CHECK(text == NULL && call_long(via) == 106);
+        objects[1].bytes = NULL;
+        FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_reloader_reload_all(reloader, objects, 2, &text, NULL));
+        FAILS(JITTISON_ERROR_INVALID_ARGUMENT, jittison_reloader_reload_all(reloader, NULL, 2, &text, NULL));
+        OK(jittison_reloader_reload_all(reloader, NULL, 0, &text, NULL));
+        CHECK(strcmp(jittison_text_view(text).data, "[]\n") == 0);
+        jittison_text_free(text);
+        OK(jittison_reloader_reload_all(reloader, objects, 1, &text, &retired));
+        CHECK(has(text, "[{\"object\":\"number.o\",\"version\":") && has(text, "\"removed\":[\"fresh\"]"));
+        jittison_text_free(text);
+        OK(jittison_removal_release(retired));
+        CHECK(call_long(via) == 17);
+    }
+
     OK(jittison_reloader_release(reloader));
     FAILS(JITTISON_ERROR_INVALID_HANDLE,
           jittison_reloader_reload(reloader, STR("number.o"), bytes[0], sizes[0], NULL, NULL, NULL));
-    CHECK(call_long(via) == 106);
+    CHECK(call_long(via) == 18);
     OK(jittison_function_release(via));
     OK(jittison_tracker_remove(tracker, &retired));
     OK(jittison_removal_wait(retired, 10000, &flag));

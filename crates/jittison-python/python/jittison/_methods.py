@@ -274,6 +274,15 @@ def reloader_reload(self: native.Reloader, source: Source, name: Optional[str] =
     return self._reload(*_bytes_of(source, name))
 
 
+def reloader_reload_all(self: native.Reloader, objects: Mapping[str, Source]) -> List[native.Reload]:
+    """Replaces several objects as one: either all of them follow, or none. The keys are the names with which they were added.
+
+    They may need each other's new functions, variables and constants. Raises PatchError with the name of what cannot follow; then
+    nothing changed.
+    """
+    return self._reload_all([(name, _bytes_of(source, name)[1]) for name, source in objects.items()])
+
+
 def prepared_lookup(self: native.PreparedPatch, name: str, signature: Any) -> native.Function:
     """A function of this version, not through its stub: to try the version before the commit. See Jit.lookup."""
     return _bound(self._lookup(name), signature)
@@ -309,5 +318,5 @@ _METHODS: Iterable[Tuple[Any, Tuple[Any, ...]]] = (
     (native.Patchable, (patchable_replace,)),
     (native.Patch, (patch_add_object, patch_expect_signature)),
     (native.PreparedPatch, (prepared_lookup,)),
-    (native.Reloader, (reloader_add_object, reloader_reload)),
+    (native.Reloader, (reloader_add_object, reloader_reload, reloader_reload_all)),
 )
