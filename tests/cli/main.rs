@@ -2,6 +2,7 @@
 //! `check`, and the errors of objects and command lines.
 
 mod check;
+mod database;
 mod errors;
 mod inputs;
 mod inspect;

@@ -7,36 +7,37 @@ use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile
 use jittison::{InputFile, Jit, MappedFile, Reloader, ResourceTracker};
 
 use crate::archives::Requirements;
-use crate::follower::hash_of;
+use crate::follower::{Loaded, hash_of};
+use crate::inputs::ObjectFile;
 use crate::link::Object;
 use crate::output::message_of;
 
 /// The objects of `watch`, and what will reload them.
 pub struct Reloaded {
     pub reloader: Arc<Reloader>,
-    /// The names of the objects, with a hash of the bytes of each.
-    pub objects: Vec<(String, u64)>,
+    pub objects: Vec<Loaded>,
 }
 
 /// Adds an object file under a tracker.
 pub fn add_object(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
-    add_input(jit, tracker, path, &mut Requirements::default(), None)
+    let object = ObjectFile::new(path.to_path_buf());
+    add_input(jit, tracker, &object, &mut Requirements::default(), None)
 }
 
 /// As [`add_object`], and adds the names that the object requires. A `reloader` will replace the object later.
 pub fn add_input(
     jit: &Jit,
     tracker: &ResourceTracker,
-    path: &Path,
+    object: &ObjectFile,
     requirements: &mut Requirements,
     reloader: Option<&mut Reloaded>,
 ) -> Result<Object, String> {
-    let name = path.display().to_string();
-    let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(message_of)?;
+    let ObjectFile { name, path } = object.clone();
+    let bytes = InputFile::open(&path).and_then(|file| file.read()).map_err(message_of)?;
     match reloader {
         None => add_bytes(jit, tracker, name, bytes.into(), requirements),
         Some(reloaded) => {
-            reloaded.objects.push((name.clone(), hash_of(&bytes)));
+            reloaded.objects.push(Loaded { name: name.clone(), path, hash: hash_of(&bytes) });
             let changed = reloaded.reloader.add_changed(&name, bytes).map_err(message_of)?;
             describe(jit, name, &changed, requirements)
         }

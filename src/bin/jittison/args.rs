@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 
 /// Links object files in this process, without a linker and without an output file.
 ///
@@ -155,6 +155,18 @@ pub struct WatchArgs {
     #[arg(long = "source", value_name = "DIRECTORY", requires = "build")]
     pub sources: Vec<PathBuf>,
 
+    /// A compile database, or the folder of one: the program consists of its sources, which are compiled with its commands
+    ///
+    /// A source is compiled again when it, or a header that it reads, was saved. All that a save changes follows together. The
+    /// flags that a reload needs are added; objects are written to the folder `jittison-watch` beside the database.
+    #[arg(long, value_name = "FILE", conflicts_with = "build")]
+    pub compile_commands: Option<PathBuf>,
+
+    /// With --compile-commands: a source, a folder of sources, or a name in the path of an output (`app.dir` for the target `app`
+    /// of CMake); may be repeated. Others are left out
+    #[arg(long, value_name = "PATH", requires = "compile_commands")]
+    pub only: Vec<PathBuf>,
+
     /// Write events as lines of JSON
     #[arg(long)]
     pub json: bool,
@@ -241,6 +253,14 @@ pub struct CheckArgs {
     /// Undefined symbols are null
     #[arg(long)]
     pub phony_externals: bool,
+}
+
+/// The commands and their options.
+pub fn command() -> clap::Command {
+    // Here, because `watch` and `run` share the argument, and only `watch` knows of compile databases.
+    let files = |files: clap::Arg| files.required(false).required_unless_present("compile_commands");
+    // `mut_arg` moves an argument to the end, so the other positional one follows it.
+    Args::command().mut_subcommand("watch", |watch| watch.mut_arg("files", files).mut_arg("arguments", |same| same))
 }
 
 /// Parses a number, decimal or with `0x`.

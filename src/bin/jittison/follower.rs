@@ -11,10 +11,9 @@
 //! this is refused after a build, none of them follows: one build is one program. Without a build the objects may be of several
 //! edits, so each one is tried alone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -24,6 +23,7 @@ use jittison::{InputFile, Reloader};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 
+use crate::build::{Build, Built};
 use crate::output::message_of;
 use crate::reload_lines::{Lines, Times};
 use crate::watch::Followed;
@@ -41,9 +41,17 @@ enum Message {
     Stop,
 }
 
-/// An object of the command line.
+/// An object of the program, as it was added.
+pub struct Loaded {
+    pub name: String,
+    pub path: PathBuf,
+    /// A hash of its bytes.
+    pub hash: u64,
+}
+
+/// An object that is followed.
 struct Object {
-    /// As on the command line, which is its name.
+    /// With which it was added.
     name: String,
     /// A hash of the bytes that run.
     runs: u64,
@@ -56,7 +64,8 @@ type Waiting = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Follower {
     /// Starts to follow. `objects` are the names of the objects with the bytes that run.
-    pub fn start(reloader: Arc<Reloader>, objects: &[(String, u64)], followed: &Followed) -> Result<Follower, String> {
+    pub fn start(reloader: Arc<Reloader>, objects: Vec<Loaded>, followed: Followed) -> Result<Follower, String> {
+        let Followed { build, lines } = followed;
         let (messages, received) = channel();
         let sender = messages.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -69,32 +78,20 @@ impl Follower {
             let _ = sender.send(message);
         })
         .map_err(|problem| format!("cannot watch files: {problem}"))?;
-        let by_path = objects.iter().map(|(name, hash)| {
-            Ok((real_path(Path::new(name))?, Object { name: name.clone(), runs: *hash, seen: *hash }))
-        });
-        let by_path: BTreeMap<PathBuf, Object> = by_path.collect::<Result<_, String>>()?;
-        let folders: BTreeSet<&Path> = by_path.keys().filter_map(|path| path.parent()).collect();
-        for folder in folders {
-            watch_folder(&mut watcher, folder, RecursiveMode::NonRecursive)?;
+        let by_path = objects
+            .into_iter()
+            .map(|Loaded { name, path, hash }| Ok((real_path(&path)?, Object { name, runs: hash, seen: hash })));
+        let objects: BTreeMap<PathBuf, Object> = by_path.collect::<Result<_, String>>()?;
+        if !matches!(build, Build::Database(_)) {
+            let folders: BTreeSet<&Path> = objects.keys().filter_map(|path| path.parent()).collect();
+            for folder in folders {
+                watch_folder(&mut watcher, folder, RecursiveMode::NonRecursive)?;
+            }
         }
-        let mut sources = Vec::new();
-        for folder in &followed.sources {
-            let folder = real_path(folder)?;
-            watch_folder(&mut watcher, &folder, RecursiveMode::Recursive)?;
-            sources.push(folder);
-        }
-        let lines = Lines::new(followed.is_json);
-        lines.watching(by_path.values().map(|object| object.name.as_str()), &sources);
-        let build = followed.build.clone();
-        let state = State {
-            reloader,
-            objects: by_path,
-            sources,
-            build,
-            seen_sources: HashMap::new(),
-            refused: BTreeSet::new(),
-            lines,
-        };
+        let mut state = State { reloader, objects, folders: BTreeSet::new(), build, refused: BTreeSet::new(), lines };
+        state.watch_sources(&mut watcher)?;
+        let names = state.objects.values().map(|object| object.name.as_str());
+        state.lines.watching(names, &state.folders.iter().cloned().collect::<Vec<_>>());
         let thread = thread::Builder::new().name("jittison watch".to_string());
         let thread = thread.spawn(move || state.follow(&received, watcher));
         let thread = thread.map_err(|problem| format!("cannot start a thread: {problem}"))?;
@@ -116,7 +113,8 @@ fn watch_folder(watcher: &mut RecommendedWatcher, folder: &Path, mode: Recursive
     watcher.watch(folder, mode).map_err(|problem| format!("{}: cannot be watched: {problem}", folder.display()))
 }
 
-fn real_path(path: &Path) -> Result<PathBuf, String> {
+/// The path of a file or folder that exists, without links.
+pub fn real_path(path: &Path) -> Result<PathBuf, String> {
     path.canonicalize().map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
@@ -128,17 +126,16 @@ fn is_complete(kind: &EventKind) -> bool {
 struct State {
     reloader: Arc<Reloader>,
     objects: BTreeMap<PathBuf, Object>,
-    sources: Vec<PathBuf>,
-    build: Option<String>,
-    /// A hash of each source that was saved.
-    seen_sources: HashMap<PathBuf, u64>,
+    /// The folders of sources that are watched.
+    folders: BTreeSet<PathBuf>,
+    build: Build,
     /// The objects whose newest bytes were refused.
     refused: BTreeSet<PathBuf>,
     lines: Lines,
 }
 
 impl State {
-    fn follow(mut self, messages: &Receiver<Message>, watcher: RecommendedWatcher) {
+    fn follow(mut self, messages: &Receiver<Message>, mut watcher: RecommendedWatcher) {
         while let Ok(message) = messages.recv() {
             let since = Instant::now();
             let mut changed = BTreeSet::new();
@@ -168,12 +165,35 @@ impl State {
             for path in &changed {
                 self.is_changed_source(path);
             }
-            let started = Instant::now();
-            if self.run_build() {
-                self.reload_changed(self.objects.keys().cloned().collect(), since, Some(started.elapsed()));
+            self.build(since);
+            // A source may read other files now.
+            if let Err(problem) = self.watch_sources(&mut watcher) {
+                self.lines.refused(&[], &problem);
             }
         }
-        drop(watcher);
+    }
+
+    /// Watches the folders of sources that are not watched yet.
+    fn watch_sources(&mut self, watcher: &mut RecommendedWatcher) -> Result<(), String> {
+        for (folder, mode) in self.build.folders() {
+            if !self.folders.contains(&folder) {
+                watch_folder(watcher, &folder, mode)?;
+                self.folders.insert(folder);
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds, and reloads what changed.
+    fn build(&mut self, since: Instant) {
+        let started = Instant::now();
+        let built = self.build.run();
+        let time = Some(started.elapsed());
+        match built {
+            Ok(Built::Any) => self.reload_changed(self.objects.keys().cloned().collect(), since, time),
+            Ok(Built::These(objects)) => self.reload_changed(objects, since, time),
+            Err(failure) => self.lines.build_failed(&failure),
+        }
     }
 
     fn take(&mut self, message: Message, changed: &mut BTreeSet<PathBuf>) -> std::ops::ControlFlow<()> {
@@ -187,30 +207,7 @@ impl State {
 
     /// Whether a path is a source with other bytes than before. Notes the bytes.
     fn is_changed_source(&mut self, path: &Path) -> bool {
-        let is_meant = self.sources.iter().any(|folder| path.starts_with(folder))
-            && !self.objects.contains_key(path)
-            && !is_product(path);
-        let Some(bytes) = std::fs::read(path).ok().filter(|_| is_meant) else { return false };
-        let hash = hash_of(&bytes);
-        self.seen_sources.insert(path.to_path_buf(), hash) != Some(hash)
-    }
-
-    /// Runs the command of `--build`. Returns whether it succeeded.
-    fn run_build(&self) -> bool {
-        let Some(command) = &self.build else { return false };
-        let output = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).output();
-        match output {
-            Ok(output) if output.status.success() => true,
-            Ok(output) => {
-                let text = [output.stdout, output.stderr].concat();
-                self.lines.build_failed(&output.status.to_string(), &String::from_utf8_lossy(&text));
-                false
-            }
-            Err(problem) => {
-                self.lines.build_failed(&problem.to_string(), "");
-                false
-            }
-        }
+        !self.objects.contains_key(path) && self.build.is_changed_source(path)
     }
 
     /// Reloads those of the objects that have changed, and those that were refused before.
@@ -288,13 +285,6 @@ impl State {
     }
 }
 
-/// Whether a file is a product of a build or a temporary file of an editor.
-fn is_product(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') || name.ends_with('~') || PRODUCTS.contains(&&*extension)
-}
-
 /// A hash of the bytes of a file.
 pub fn hash_of(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -302,6 +292,5 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-const PRODUCTS: [&str; 9] = ["o", "a", "so", "d", "lo", "gch", "tmp", "swp", "swx"];
 /// How long sources must be quiet before they are built.
 const QUIET: Duration = Duration::from_millis(20);

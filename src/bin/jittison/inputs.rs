@@ -14,7 +14,7 @@ use crate::process::open_library;
 
 /// One file to link, or a mark between files.
 pub enum Input {
-    Object(PathBuf),
+    Object(ObjectFile),
     /// An archive of which the needed members are linked.
     Archive(PathBuf),
     /// An archive of which every member is linked.
@@ -24,6 +24,14 @@ pub enum Input {
     /// The archives between the marks are searched until that adds no member.
     GroupStart,
     GroupEnd,
+}
+
+/// An object file.
+#[derive(Clone)]
+pub struct ObjectFile {
+    /// As messages name it.
+    pub name: String,
+    pub path: PathBuf,
 }
 
 /// The inputs of one dylib.
@@ -40,15 +48,15 @@ pub struct Inputs {
     current: usize,
 }
 
-/// Sorts the arguments into groups, and opens the shared libraries.
-pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
-    let main = Group { name: "main".to_string(), inputs: Vec::new() };
+/// Sorts the arguments into groups, and opens the shared libraries. `compiled` come before all files of the command line.
+pub fn gather(args: &RunArgs, matches: &ArgMatches, compiled: Vec<ObjectFile>) -> Result<Inputs, String> {
+    let main = Group { name: "main".to_string(), inputs: compiled.into_iter().map(Input::Object).collect() };
     let mut inputs = Inputs { groups: vec![main], current: 0 };
     for argument in ordered_arguments(args, matches) {
         match argument {
             Argument::Dylib(name) => inputs.select_group(name),
             Argument::File(path) if is_archive(path) => inputs.add(Input::Archive(path.to_path_buf())),
-            Argument::File(path) => inputs.add(Input::Object(path.to_path_buf())),
+            Argument::File(path) => inputs.add(Input::Object(ObjectFile::new(path.to_path_buf()))),
             Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
             Argument::Library(name) => inputs.add_library(&name, &args.library_paths, 0)?,
             Argument::GroupStart => inputs.add(Input::GroupStart),
@@ -56,6 +64,12 @@ pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
         }
     }
     Ok(inputs)
+}
+
+impl ObjectFile {
+    pub fn new(path: PathBuf) -> ObjectFile {
+        ObjectFile { name: path.display().to_string(), path }
+    }
 }
 
 impl Group {
@@ -68,7 +82,8 @@ impl Inputs {
     /// The size of all files in bytes, including archives of which only some members are linked.
     pub fn size_bytes(&self) -> u64 {
         let paths = self.groups.iter().flat_map(|group| &group.inputs).filter_map(|input| match input {
-            Input::Object(path) | Input::Archive(path) | Input::WholeArchive(path) => Some(path),
+            Input::Object(object) => Some(&object.path),
+            Input::Archive(path) | Input::WholeArchive(path) => Some(path),
             Input::Library(_) | Input::GroupStart | Input::GroupEnd => None,
         });
         paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `args.rs` | options and help texts |
 //! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
-//! | `watch.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
+//! | `watch.rs`, `build.rs`, `database.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
@@ -28,8 +28,10 @@
 mod add;
 mod archives;
 mod args;
+mod build;
 mod check;
 mod check_command;
+mod database;
 mod follower;
 mod inputs;
 mod inspect;
@@ -50,13 +52,13 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use crate::args::{Args, Command};
 use crate::output::{FAILED, print_error};
 
 fn main() -> ExitCode {
-    let matches = Args::command().get_matches();
+    let matches = args::command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|problem| problem.exit());
     let outcome = match (args.command, matches.subcommand()) {
         (Command::Run(args), Some((_, matches))) => run::run(&args, matches),

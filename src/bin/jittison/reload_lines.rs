@@ -7,6 +7,7 @@ use std::time::Duration;
 use jittison::Reload;
 use serde_json::{Value, json};
 
+use crate::build::BuildFailure;
 use crate::output::{escape_controls, print_error};
 
 /// Writes the events of `watch`.
@@ -49,7 +50,8 @@ impl Lines {
     }
 
     /// The output of the compiler follows as it is.
-    pub fn build_failed(&self, status: &str, output: &str) {
+    pub fn build_failed(&self, failure: &BuildFailure) {
+        let BuildFailure { status, output } = failure;
         self.write(json!({ "event": "build_failed", "status": status, "output": output }), || {
             format!("the build failed ({status}); the running code stays")
         });
@@ -116,6 +118,7 @@ fn text_of(reload: &Reload, times: &Times) -> String {
     let build = times.build.map(|time| format!("build {:.2}, ", milliseconds(time))).unwrap_or_default();
     let kept = match reload.retired_in_memory {
         0 => String::new(),
+        1 => "; 1 replaced version in memory".to_string(),
         count => format!("; {count} replaced versions in memory"),
     };
     let line = format!(

@@ -25,7 +25,7 @@ use crate::add::{Reloaded, add_input, add_members, open_archive};
 use crate::archives::{Requirements, check_order, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::follower::Follower;
-use crate::inputs::{Group, Input, Inputs, gather};
+use crate::inputs::{Group, Input, Inputs, ObjectFile, gather};
 use crate::interposed::check_interposed;
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
@@ -42,11 +42,12 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 }
 
 /// As [`run`]. With `followed`, the objects of the first dylib are reloaded when they change.
-pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<&Followed>) -> Result<(), String> {
+pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Followed>) -> Result<(), String> {
     // First the steps that find mistakes of the command line.
     let report_file = args.report.as_deref().map(create_file).transpose()?;
-    let arguments = arguments(args)?;
-    let inputs = gather(args, matches)?;
+    let compiled = followed.as_ref().map(|followed| followed.build.objects()).unwrap_or_default();
+    let arguments = arguments(args, &compiled)?;
+    let inputs = gather(args, matches, compiled)?;
 
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
@@ -63,7 +64,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<&Follo
     let tracker = dylibs[0].1.clone();
     let program = Program::new(&jit, &tracker).map_err(message_of)?;
     define(&tracker, args)?;
-    let mut reloaded = match followed {
+    let mut reloaded = match &followed {
         Some(_) => {
             let reloader = Arc::new(Reloader::new(&jit, &tracker).map_err(message_of)?);
             Some(Reloaded { reloader, objects: Vec::new() })
@@ -129,7 +130,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<&Follo
         return Ok(());
     }
     if let (Some(followed), Some(Reloaded { reloader, objects })) = (followed, reloaded) {
-        let follower = Follower::start(reloader.clone(), &objects, followed)?;
+        let follower = Follower::start(reloader.clone(), objects, followed)?;
         cleanup.following = Some((follower, reloader));
     }
     // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.
@@ -379,8 +380,9 @@ fn check_allocator(dylib: &JitDylib) -> Result<(), String> {
 }
 
 /// `argv`: the path of the first file, then the arguments of the user.
-fn arguments(args: &RunArgs) -> Result<Vec<CString>, String> {
-    let name = args.files.first().map(|path| path.as_os_str());
+fn arguments(args: &RunArgs, compiled: &[ObjectFile]) -> Result<Vec<CString>, String> {
+    let files = compiled.iter().map(|object| &object.path).chain(&args.files);
+    let name = files.map(|path| path.as_os_str()).next();
     let all = name.into_iter().chain(args.arguments.iter().map(|argument| argument.as_os_str()));
     let c_string = |text: &OsStr| CString::new(text.as_bytes()).map_err(|error| format!("argument: {error}"));
     all.map(c_string).collect()

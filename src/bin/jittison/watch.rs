@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 
 use crate::args::WatchArgs;
+use crate::build::{Build, BuildCommand};
+use crate::database::Database;
+use crate::follower::real_path;
+use crate::reload_lines::Lines;
 use crate::run::run_program;
 
 /// What to follow.
 pub struct Followed {
-    /// The command that builds the objects.
-    pub build: Option<String>,
-    /// The folders of its sources.
-    pub sources: Vec<PathBuf>,
-    /// Whether events are lines of JSON.
-    pub is_json: bool,
+    pub build: Build,
+    pub lines: Lines,
 }
 
 /// Links the inputs, runs the program and follows its objects. Returns only if the program could not be run.
@@ -22,6 +22,23 @@ pub fn watch(args: &WatchArgs, matches: &ArgMatches) -> Result<(), String> {
     if args.run.no_exec {
         return Err("`watch` runs the program; leave --no-exec out".to_string());
     }
-    let followed = Followed { build: args.build.clone(), sources: args.sources.clone(), is_json: args.json };
-    run_program(&args.run, matches, Some(&followed))
+    let lines = Lines::new(args.json);
+    let build = build(args, &lines)?;
+    run_program(&args.run, matches, Some(Followed { build, lines }))
+}
+
+/// How the objects are built. Sources of a compile database are compiled at once.
+fn build(args: &WatchArgs, lines: &Lines) -> Result<Build, String> {
+    if let Some(path) = &args.compile_commands {
+        let mut database = Database::open(path, &args.only)?;
+        let compiled = database.compile();
+        compiled.map_err(|failure| {
+            lines.build_failed(&failure);
+            "the program was not started: its sources could not be compiled".to_string()
+        })?;
+        return Ok(Build::Database(database));
+    }
+    let Some(command) = args.build.clone() else { return Ok(Build::Elsewhere) };
+    let sources: Result<Vec<PathBuf>, String> = args.sources.iter().map(|folder| real_path(folder)).collect();
+    Ok(Build::Command(BuildCommand::new(command, sources?)))
 }
