@@ -131,6 +131,43 @@ fn bytes_that_are_no_object() {
 }
 
 #[test]
+fn an_object_that_is_added_twice_or_too_late() {
+    let (Some(one), Some(other)) = (c("long run(void) { return 1; }"), c("long other(void) { return 2; }")) else {
+        return;
+    };
+    let jit = support::new_jit();
+    let reloader = Reloader::new(&jit, &jit.main_dylib().create_tracker().unwrap()).unwrap();
+    reloader.add_object("a.o", &*one).unwrap();
+    let refused = |name: &str, bytes: &[u8]| {
+        let error = reloader.add_object(name, bytes).unwrap_err();
+        support::assert_says(&error, &[name, "objects are added once, before the program is linked"]);
+    };
+    refused("a.o", &other);
+    reloader.link().unwrap();
+    refused("b.o", &other);
+    assert_eq!(reloader.objects(), ["a.o"]);
+}
+
+#[test]
+fn a_variable_with_the_name_of_a_constant_that_a_version_brought() {
+    let (Some(a), Some(b), Some(constant), Some(variable)) = (
+        c("long get(void) { return 1; }"),
+        c("long run(void) { return 1; }"),
+        c("extern const long taken; const long taken = 1; long get(void) { return taken; }"),
+        c("long taken = 2; long run(void) { return taken++; }"),
+    ) else {
+        return;
+    };
+    let program = Program::new(&[("a.o", &a), ("b.o", &b)]);
+    drop(program.reload("a.o", &constant));
+    program.refused("b.o", &variable, &["`taken`", "another definition"]);
+    // And the reverse.
+    let program = Program::new(&[("a.o", &a), ("b.o", &b)]);
+    drop(program.reload("b.o", &variable));
+    program.refused("a.o", &constant, &["`taken`", "another object has a variable of this name"]);
+}
+
+#[test]
 fn a_variable_that_another_object_defines() {
     let (Some(a), Some(b), Some(two)) = (
         c("long run(void) { return 1; }"),

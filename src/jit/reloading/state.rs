@@ -99,12 +99,11 @@ impl State {
         plan: impl FnOnce(&World<'_>) -> R,
     ) -> R {
         let new_global = |name: &str| planned.iter().find_map(|other| other.plan.globals.get(name)).copied();
-        let has_new_stub = |name: &str| planned.iter().any(|other| other.plan.functions.iter().any(|f| f.stub == name));
         let others = || self.objects.iter().filter(|(name, _)| !linked.contains(name.as_str()));
         plan(&World {
             global: &|name| self.globals.get(name).copied().or_else(|| new_global(name)),
             constant: &|name| self.constants.get(name).map(|(constant, _)| *constant),
-            has_stub: &|name| self.targets.contains_key(name) || has_new_stub(name),
+            has_stub: &|name| self.targets.contains_key(name),
             is_defined: &|name| home.symbol_flags(name).is_some() || self.constants.contains_key(name),
             defining_object: &|name| {
                 others().find(|(_, live)| live.defines_function(name)).map(|(name, _)| name.clone())
