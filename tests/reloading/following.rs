@@ -212,4 +212,8 @@ fn a_constant_that_changed_before_it_was_read_is_read_as_it_is_now() {
     drop(program.reload("a.o", &two));
     drop(program.reload("reader.o", &reader));
     assert_eq!(program.call("run"), 2);
+    // One that never changed.
+    let program = Program::new(&[("a.o", &one), ("reader.o", &other)]);
+    drop(program.reload("reader.o", &reader));
+    assert_eq!(program.call("run"), 1);
 }

@@ -52,6 +52,22 @@ fn static_variables_of_functions_are_known_though_their_numbers_change() {
 }
 
 #[test]
+fn a_static_variable_and_a_static_constant_of_one_name_are_told_apart() {
+    let source = |number: u32| {
+        c(&format!(
+            "static volatile long zero;
+             long count(void) {{ static long table[2] = {{ 5, 6 }}; return ++table[zero]; }}
+             long read(void) {{ static const long table[2] = {{ {number}, 8 }}; return table[zero]; }}"
+        ))
+    };
+    let (Some(one), Some(two)) = (source(70), source(80)) else { return };
+    let program = Program::new(&[("a.o", &one)]);
+    assert_eq!((program.call("count"), program.call("read")), (6, 70));
+    drop(program.reload("a.o", &two));
+    assert_eq!((program.call("count"), program.call("read")), (7, 80));
+}
+
+#[test]
 fn static_variables_of_one_name_are_told_apart_by_their_functions() {
     let function = |name: &str| format!("long {name}(void) {{ static long n; return ++n; }}");
     let (f, g, h) = (function("f"), function("g"), function("h"));

@@ -168,6 +168,8 @@ fn objects_that_did_not_change_are_not_linked() {
     let facts: Vec<_> = reloads.iter().map(|reload| (reload.version, reload.diff.is_empty())).collect();
     assert_eq!(facts, [(0, true), (1, false)]);
     assert_eq!(program.call("b_run"), 3);
+    let versions: Vec<_> = program.reload_all(&named(&new)).iter().map(|reload| reload.version).collect();
+    assert_eq!(versions, [0, 1]);
     assert!(program.reload_all(&[]).is_empty());
 }
 

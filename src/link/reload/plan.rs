@@ -292,14 +292,17 @@ fn check_added(file: &ObjectFile<'_>, diff: &Diff, world: &World<'_>) -> std::re
 
 /// Constants that became variables, variables that became constants, and changed constants that others read.
 fn check_constants(before: &LiveObject, after: &LiveObject, world: &World<'_>) -> std::result::Result<(), Refusal> {
-    let is_variable = |name: &&str| (world.global)(name).is_some() && !before.variables.contains(*name);
-    if let Some(name) = after.shared_constants().map(|(name, _)| name).find(is_variable) {
+    let is_of_another = |name: &&str| (world.global)(name).is_some() && !before.variables.contains(*name);
+    if let Some(name) = after.shared_constants().map(|(name, _)| name).find(is_of_another) {
         return Err(Refusal::new(name, "it is a constant, and another object has a variable of this name"));
     }
-    if let Some(name) = after.variables.iter().find(|name| before.constants.contains_key(*name)) {
+    // A name may be that of both: of `static` variables and constants of functions.
+    let is_variable = |of: &LiveObject, name: &str| of.variables.contains(name) && !of.constants.contains_key(name);
+    let is_constant = |of: &LiveObject, name: &str| of.constants.contains_key(name) && !of.variables.contains(name);
+    if let Some(name) = after.variables.iter().find(|name| is_variable(after, name) && is_constant(before, name)) {
         return Err(Refusal::new(name, "it is a variable, and was a constant"));
     }
-    if let Some(name) = after.constants.keys().find(|name| before.variables.contains(*name)) {
+    if let Some(name) = after.constants.keys().find(|name| is_constant(after, name) && is_variable(before, name)) {
         return Err(Refusal::new(name, "it is a constant, and was a variable"));
     }
     let is_stale = |(name, new): &(&str, SharedConstant)| {
