@@ -200,6 +200,21 @@ fn functions_come_and_go() {
 }
 
 #[test]
+fn a_static_constant_is_not_that_of_another_object() {
+    let own = |value: u32| {
+        c(&format!(
+            "static volatile long zero; static const long limit[2] = {{ {value}, 9 }}; long get(void) {{ return limit[zero]; }}"
+        ))
+    };
+    let shared = c("extern const long limit; const long limit = 5;");
+    let reader = c("extern const long limit; long run(void) { return limit; }");
+    let (Some(one), Some(two), Some(shared), Some(reader)) = (own(1), own(2), shared, reader) else { return };
+    let program = Program::new(&[("a.o", &one), ("shared.o", &shared), ("reader.o", &reader)]);
+    drop(program.reload("a.o", &two));
+    assert_eq!((program.call("get"), program.call("run")), (2, 5));
+}
+
+#[test]
 fn a_constant_that_changed_before_it_was_read_is_read_as_it_is_now() {
     let source = |value: u32| {
         c(&format!("extern const long limit; const long limit = {value}; long get(void) {{ return limit; }}"))

@@ -112,6 +112,30 @@ fn if_one_is_refused_none_follows() {
 }
 
 #[test]
+fn three_objects_define_each_name_once() {
+    let source = |name: &str, more: &str| c(&format!("long {name}_run(void) {{ return 1; }} {more}"));
+    let names = ["a", "b", "c"];
+    let build = |more: [&str; 3]| -> Option<Vec<Vec<u8>>> {
+        names.iter().zip(more).map(|(name, more)| source(name, more)).collect()
+    };
+    let new = "long new(void) { return 5; }";
+    let (Some(one), Some(twice), Some(once)) = (
+        build([""; 3]),
+        build([new, "long between(void) { return 0; }", new]),
+        build(["", new, "int other(void) { return 7; }"]),
+    ) else {
+        return;
+    };
+    fn files(objects: &[Vec<u8>]) -> Vec<(&'static str, &[u8])> {
+        ["a.o", "b.o", "c.o"].into_iter().zip(objects.iter().map(Vec::as_slice)).collect()
+    }
+    let program = Program::new(&files(&one));
+    program.all_refused(&files(&twice), &["c.o", "`new`", "a.o defines this name too"]);
+    drop(program.reload_all(&files(&once)));
+    assert_eq!(program.call("new"), 5);
+}
+
+#[test]
 fn a_changed_constant_follows_with_the_objects_that_read_it() {
     let source = |value: u32| format!("extern const long limit; const long limit = {value};");
     let reader = |more: u32| format!("extern const long limit; long run(void) {{ return limit + {more}; }}");
