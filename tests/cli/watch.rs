@@ -200,6 +200,63 @@ fn the_objects_of_a_build_follow_together_or_not_at_all() {
     assert_eq!(program.end(), (Some(7), String::new()));
 }
 
+/// Writes `libparts.a` with these members, which are compiled to files of their names, in folders of their own if they have one.
+fn archive(directory: &Path, members: &[(&str, &str)]) {
+    let mut files = Vec::new();
+    for (name, text) in members {
+        std::fs::create_dir_all(directory.join(name).parent().expect("it is in a folder")).expect("it is writable");
+        compile_source(directory, name, text);
+        files.push(format!("{name}.o"));
+    }
+    let _ = std::fs::remove_file(directory.join("new.a"));
+    tool("ar", directory).args(["qcs", "new.a"]).args(files).unwrap();
+    std::fs::rename(directory.join("new.a"), directory.join("libparts.a")).expect("the directory is writable");
+}
+
+#[test]
+fn members_of_archives_follow() {
+    for whole in [false, true] {
+        let directory = directory();
+        compile_source(&directory, "main", MAIN);
+        // Two members of one name, and one that nobody needs.
+        let step = ("one/part", "long half(long n); long step(long n) { return half(100 * n); }");
+        let half = ("two/part", "long half(long n) { return n / 2; }");
+        let other = ("other", "long other(void) { return 1; }");
+        archive(&directory, &[step, half, other]);
+        let arguments =
+            if whole { vec!["main.o", "--whole-archive", "libparts.a"] } else { vec!["main.o", "libparts.a"] };
+        let arguments: Vec<String> = arguments.into_iter().map(String::from).collect();
+        let mut program = Watched::start_in(directory, &arguments);
+        assert_eq!(program.ask(), "50");
+
+        archive(&program.directory, &[step, ("two/part", "long half(long n) { return n + 1; }"), other]);
+        let event = program.event();
+        assert_eq!(event["changed"], serde_json::json!(["half"]), "{event}");
+        assert!(event["object"].as_str().is_some_and(|name| name.contains("libparts.a(part.o")), "{event}");
+        assert_eq!(program.ask(), "201");
+
+        // Both follow together.
+        let step = ("one/part", "long half(long n, long more); long step(long n) { return half(100 * n, 7); }");
+        let half = ("two/part", "long half(long n, long more) { return n + more; }");
+        archive(&program.directory, &[step, half, other]);
+        let (first, second) = (program.event(), program.event());
+        assert_eq!((&first["event"], &second["event"]), (&"reloaded".into(), &"reloaded".into()), "{first} {second}");
+        assert_eq!(program.ask(), "307");
+
+        // What is gone stays as it is, and follows when it is there again.
+        archive(&program.directory, &[step, other]);
+        program.refusal("the archive has no such member any more");
+        assert_eq!(program.ask(), "407");
+        std::fs::write(program.directory.join("libparts.a"), "no archive").expect("the directory is writable");
+        program.refusal("libparts.a");
+        assert_eq!(program.ask(), "507");
+        archive(&program.directory, &[step, ("two/part", "long half(long n, long more) { return n - more; }"), other]);
+        while program.event()["event"] == "refused" {}
+        assert_eq!(program.ask(), "593");
+        assert_eq!(program.end().0, Some(7));
+    }
+}
+
 #[test]
 fn a_saved_source_is_built() {
     let build = "gcc -O1 -fPIC -ffunction-sections -fdata-sections -c src/step.c -o step.o";

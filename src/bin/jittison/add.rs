@@ -1,9 +1,12 @@
 //! Adds objects and archives to a session, and records what each object defines and what the inputs require.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, has_low_addresses, required_names};
+use jittison::link::{
+    Archive, ArchiveMember, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, has_low_addresses, required_names,
+};
 use jittison::{InputFile, Jit, MappedFile, Reloader, ResourceTracker};
 
 use crate::archives::Requirements;
@@ -11,11 +14,36 @@ use crate::follower::{Loaded, hash_of};
 use crate::inputs::ObjectFile;
 use crate::link::Object;
 use crate::output::message_of;
+use crate::place::{Member, Place, members_of, read_archive};
 
 /// The objects of `watch`, and what will reload them.
 pub struct Reloaded {
     pub reloader: Arc<Reloader>,
     pub objects: Vec<Loaded>,
+    /// The members of the archives that were searched, by their offsets.
+    members: HashMap<PathBuf, HashMap<u64, Member>>,
+}
+
+impl Reloaded {
+    pub fn new(reloader: Arc<Reloader>) -> Reloaded {
+        Reloaded { reloader, objects: Vec::new(), members: HashMap::new() }
+    }
+
+    /// Adds a member of an archive. Returns false if it cannot be reloaded; then nothing was added.
+    pub fn add_member(&mut self, archive: &Archive, name: &str, member: &ArchiveMember) -> Result<bool, String> {
+        let path = archive.path();
+        if !self.members.contains_key(path) {
+            self.members.insert(path.to_path_buf(), members_of(archive)?);
+        }
+        let bytes = member.bytes.clone();
+        let hash = hash_of(&bytes);
+        if self.reloader.add_object(name, bytes).is_err() {
+            return Ok(false);
+        }
+        let place = Place { path: path.to_path_buf(), member: self.members[path].get(&member.offset).cloned() };
+        self.objects.push(Loaded { name: name.to_string(), place, hash });
+        Ok(true)
+    }
 }
 
 /// Adds an object file under a tracker.
@@ -37,7 +65,11 @@ pub fn add_input(
     match reloader {
         None => add_bytes(jit, tracker, name, bytes.into(), requirements),
         Some(reloaded) => {
-            reloaded.objects.push(Loaded { name: name.clone(), path, hash: hash_of(&bytes) });
+            reloaded.objects.push(Loaded {
+                name: name.clone(),
+                place: Place { path, member: None },
+                hash: hash_of(&bytes),
+            });
             let changed = reloaded.reloader.add_changed(&name, bytes).map_err(message_of)?;
             describe(jit, name, &changed, requirements)
         }
@@ -50,11 +82,20 @@ pub fn add_members(
     tracker: &ResourceTracker,
     path: &Path,
     requirements: &mut Requirements,
+    mut reloader: Option<&mut Reloaded>,
 ) -> Result<Vec<Object>, String> {
-    let archive = open_archive(path)?;
+    let archive = if reloader.is_some() { read_archive(path)? } else { open_archive(path)? };
     let add_one = |offset: u64| {
         let member = archive.member(offset).map_err(message_of)?;
-        add_bytes(jit, tracker, member.full_name(), member.bytes, requirements)
+        let name = member.full_name();
+        let is_reloaded = match reloader.as_deref_mut() {
+            Some(reloaded) => reloaded.add_member(&archive, &name, &member)?,
+            None => false,
+        };
+        match is_reloaded {
+            true => describe(jit, name, &member.bytes, requirements),
+            false => add_bytes(jit, tracker, name, member.bytes, requirements),
+        }
     };
     archive.member_offsets().map_err(message_of)?.into_iter().map(add_one).collect()
 }

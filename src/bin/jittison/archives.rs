@@ -20,6 +20,7 @@ use jittison::platform::StaticLibraries;
 use jittison::session::{RequiredState, SymbolFlags, SymbolRequest};
 use jittison::{Jit, JitDylib, ResourceTracker};
 
+use crate::add::Reloaded;
 use crate::output::message_of;
 
 /// The names that the inputs of one dylib require so far.
@@ -72,6 +73,7 @@ impl Requirements {
         tracker: &ResourceTracker,
         archive: &Archive,
         entry: &str,
+        mut reloader: Option<&mut Reloaded>,
     ) -> Result<(), String> {
         let dylib = tracker.dylib();
         let (mut added, mut problem, mut has_added) = (HashSet::new(), None, true);
@@ -86,7 +88,7 @@ impl Requirements {
                 };
                 if is_needed {
                     has_added |= added.insert(offset);
-                    problem = self.add_member(jit, tracker, archive, offset, entry).err();
+                    problem = self.add_member(jit, tracker, archive, offset, entry, reloader.as_deref_mut()).err();
                     self.found.push(name.to_string());
                 }
             };
@@ -111,10 +113,13 @@ impl Requirements {
         tracker: &ResourceTracker,
         archives: &[Archive],
         entry: &str,
+        mut reloader: Option<&mut Reloaded>,
     ) -> Result<(), String> {
         loop {
             let count = self.found.len();
-            archives.iter().try_for_each(|archive| self.search(jit, tracker, archive, entry))?;
+            for archive in archives {
+                self.search(jit, tracker, archive, entry, reloader.as_deref_mut())?;
+            }
             if self.found.len() == count {
                 return Ok(());
             }
@@ -128,12 +133,16 @@ impl Requirements {
         archive: &Archive,
         offset: u64,
         entry: &str,
+        reloader: Option<&mut Reloaded>,
     ) -> Result<(), String> {
         let member = archive.member(offset).map_err(message_of)?;
         let short = member.name();
         let name = if self.member_names.insert(short.clone()) { short } else { member.full_name() };
         let had_entry = tracker.dylib().symbol_flags(entry).is_some();
-        jit.add_object(tracker, &name, member.bytes.clone()).map_err(message_of)?;
+        let is_reloaded = reloader.map(|reloaded| reloaded.add_member(archive, &name, &member)).transpose()?;
+        if is_reloaded != Some(true) {
+            jit.add_object(tracker, &name, member.bytes.clone()).map_err(message_of)?;
+        }
         for required in required_names(&name, &member.bytes).map_err(message_of)? {
             self.add(jit.layer().name_of_reference(required));
         }

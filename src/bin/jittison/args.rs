@@ -43,7 +43,7 @@ pub struct RunArgs {
     ///
     /// An archive is searched where it stands: its members define what the files before it need. What is missing at the end is
     /// searched in all archives again, in their order; if a shared library has it, too, nothing is run, because native linkers
-    /// differ. Archives are mapped: do not change them while this command runs.
+    /// differ. `run` maps archives: do not change them while it runs.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -141,8 +141,8 @@ pub struct RunArgs {
 ///
 /// Links and runs the files as `run` does. When an object file is written again, its functions are replaced while the program
 /// runs: callers reach the new code with their next call. Variables keep their values. An object that cannot follow changes
-/// nothing, and the error says why. Objects in archives and in dylibs of --dylib are not followed. Each event is a line on
-/// standard error.
+/// nothing, and the error says why. Members of archives follow, too. Dylibs of --dylib do not. Each event is a line on standard
+/// error.
 #[derive(Debug, Parser)]
 pub struct WatchArgs {
     /// The command that builds the objects, for a shell; it runs when a file below --source was saved

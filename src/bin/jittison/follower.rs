@@ -19,12 +19,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use jittison::{InputFile, Reloader};
+use jittison::Reloader;
+use jittison::link::ObjectBuffer;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use crate::build::{Build, Built};
 use crate::output::message_of;
+use crate::place::{Place, ReadFile};
 use crate::reload_lines::{Lines, Times};
 use crate::watch::Followed;
 
@@ -44,7 +46,7 @@ enum Message {
 /// An object of the program, as it was added.
 pub struct Loaded {
     pub name: String,
-    pub path: PathBuf,
+    pub place: Place,
     /// A hash of its bytes.
     pub hash: u64,
 }
@@ -60,7 +62,7 @@ struct Object {
 }
 
 /// Objects to reload, with their new bytes.
-type Waiting = BTreeMap<PathBuf, Vec<u8>>;
+type Waiting = BTreeMap<Place, ObjectBuffer>;
 
 impl Follower {
     /// Starts to follow. `objects` are the names of the objects with the bytes that run.
@@ -78,12 +80,13 @@ impl Follower {
             let _ = sender.send(message);
         })
         .map_err(|problem| format!("cannot watch files: {problem}"))?;
-        let by_path = objects
-            .into_iter()
-            .map(|Loaded { name, path, hash }| Ok((real_path(&path)?, Object { name, runs: hash, seen: hash })));
-        let objects: BTreeMap<PathBuf, Object> = by_path.collect::<Result<_, String>>()?;
+        let by_path = objects.into_iter().map(|Loaded { name, place, hash }| {
+            let place = Place { path: real_path(&place.path)?, ..place };
+            Ok((place, Object { name, runs: hash, seen: hash }))
+        });
+        let objects: BTreeMap<Place, Object> = by_path.collect::<Result<_, String>>()?;
         if !matches!(build, Build::Database(_)) {
-            let folders: BTreeSet<&Path> = objects.keys().filter_map(|path| path.parent()).collect();
+            let folders: BTreeSet<&Path> = objects.keys().filter_map(|place| place.path.parent()).collect();
             for folder in folders {
                 watch_folder(&mut watcher, folder, RecursiveMode::NonRecursive)?;
             }
@@ -125,12 +128,12 @@ fn is_complete(kind: &EventKind) -> bool {
 
 struct State {
     reloader: Arc<Reloader>,
-    objects: BTreeMap<PathBuf, Object>,
+    objects: BTreeMap<Place, Object>,
     /// The folders of sources that are watched.
     folders: BTreeSet<PathBuf>,
     build: Build,
     /// The objects whose newest bytes were refused.
-    refused: BTreeSet<PathBuf>,
+    refused: BTreeSet<Place>,
     lines: Lines,
 }
 
@@ -153,8 +156,7 @@ impl State {
                 is_source |= self.is_changed_source(path);
             }
             if !is_source {
-                let objects = changed.into_iter().filter(|path| self.objects.contains_key(path)).collect();
-                self.reload_changed(objects, since, None);
+                self.reload_changed(&changed, since, None);
                 continue;
             }
             while let Ok(message) = messages.recv_timeout(QUIET) {
@@ -190,8 +192,8 @@ impl State {
         let built = self.build.run();
         let time = Some(started.elapsed());
         match built {
-            Ok(Built::Any) => self.reload_changed(self.objects.keys().cloned().collect(), since, time),
-            Ok(Built::These(objects)) => self.reload_changed(objects, since, time),
+            Ok(Built::Any) => self.reload_changed(&self.files(), since, time),
+            Ok(Built::These(files)) => self.reload_changed(&files, since, time),
             Err(failure) => self.lines.build_failed(&failure),
         }
     }
@@ -207,26 +209,39 @@ impl State {
 
     /// Whether a path is a source with other bytes than before. Notes the bytes.
     fn is_changed_source(&mut self, path: &Path) -> bool {
-        !self.objects.contains_key(path) && self.build.is_changed_source(path)
+        self.objects.keys().all(|place| place.path != path) && self.build.is_changed_source(path)
     }
 
-    /// Reloads those of the objects that have changed, and those that were refused before.
-    fn reload_changed(&mut self, paths: BTreeSet<PathBuf>, since: Instant, build: Option<Duration>) {
+    /// The files that hold objects.
+    fn files(&self) -> BTreeSet<PathBuf> {
+        self.objects.keys().map(|place| place.path.clone()).collect()
+    }
+
+    /// Reloads those of the objects in files that have changed, and those that were refused before.
+    fn reload_changed(&mut self, files: &BTreeSet<PathBuf>, since: Instant, build: Option<Duration>) {
         let refused = std::mem::take(&mut self.refused);
         let (mut waiting, mut has_changed) = (Waiting::new(), false);
-        for path in paths.into_iter().chain(refused).collect::<BTreeSet<_>>() {
-            let Some(object) = self.objects.get_mut(&path) else { continue };
-            match InputFile::open(&path).and_then(|file| file.read()) {
+        let mut read: Option<ReadFile> = None;
+        for (place, object) in &mut self.objects {
+            if !files.contains(&place.path) && !refused.contains(place) {
+                continue;
+            }
+            // The members of an archive stand together.
+            let file = match &mut read {
+                Some(file) if file.path == place.path => file,
+                _ => read.insert(ReadFile::new(&place.path)),
+            };
+            match file.bytes(place.member.as_ref()) {
                 Ok(bytes) => {
                     let seen = std::mem::replace(&mut object.seen, hash_of(&bytes));
                     has_changed |= object.seen != seen;
                     if object.seen != object.runs {
-                        waiting.insert(path, bytes);
+                        waiting.insert(place.clone(), bytes);
                     }
                 }
                 Err(error) => {
-                    self.lines.refused(&[&object.name], &message_of(error));
-                    self.refused.insert(path);
+                    self.lines.refused(&[&object.name], &error);
+                    self.refused.insert(place.clone());
                 }
             }
         }
@@ -242,23 +257,23 @@ impl State {
         if waiting.len() > 1 && build.is_none() {
             return self.reload_each(waiting, since);
         }
-        let names: Vec<&str> = waiting.keys().map(|path| self.objects[path].name.as_str()).collect();
+        let names: Vec<&str> = waiting.keys().map(|place| self.objects[place].name.as_str()).collect();
         self.lines.refused(&names, &error);
         self.refused.extend(waiting.into_keys());
     }
 
     /// Reloads objects together.
     fn reload_all(&mut self, waiting: &Waiting, since: Instant, build: Option<Duration>) -> Result<(), String> {
-        let objects: Vec<(&str, &[u8])> =
-            waiting.iter().map(|(path, bytes)| (self.objects[path].name.as_str(), bytes.as_slice())).collect();
+        let objects: Vec<(&str, ObjectBuffer)> =
+            waiting.iter().map(|(place, bytes)| (self.objects[place].name.as_str(), bytes.clone())).collect();
         // SAFETY: B1 - the user promises that each version of an object may run, and that its functions have the signatures with
         // which the program calls them. The call of `main` began before every reload, so no version is freed while the
         // program uses an address of it.
         let reloads = unsafe { self.reloader.reload_all(objects) }.map_err(message_of)?;
         let times = Times { total: since.elapsed(), build };
         reloads.iter().for_each(|reload| self.lines.reloaded(reload, &times));
-        for path in waiting.keys() {
-            self.objects.entry(path.clone()).and_modify(|object| object.runs = object.seen);
+        for place in waiting.keys() {
+            self.objects.entry(place.clone()).and_modify(|object| object.runs = object.seen);
         }
         Ok(())
     }
@@ -267,17 +282,17 @@ impl State {
     fn reload_each(&mut self, mut waiting: Waiting, since: Instant) {
         loop {
             let (before, mut errors) = (waiting.len(), Vec::new());
-            for (path, bytes) in std::mem::take(&mut waiting) {
-                let one = Waiting::from([(path, bytes)]);
+            for (place, bytes) in std::mem::take(&mut waiting) {
+                let one = Waiting::from([(place, bytes)]);
                 if let Err(error) = self.reload_all(&one, since, None) {
                     errors.push(error);
                     waiting.extend(one);
                 }
             }
             if waiting.is_empty() || waiting.len() == before {
-                for (path, error) in waiting.into_keys().zip(errors) {
-                    self.lines.refused(&[&self.objects[&path].name], &error);
-                    self.refused.insert(path);
+                for (place, error) in waiting.into_keys().zip(errors) {
+                    self.lines.refused(&[&self.objects[&place].name], &error);
+                    self.refused.insert(place);
                 }
                 return;
             }

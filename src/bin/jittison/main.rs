@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `args.rs` | options and help texts |
 //! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
-//! | `watch.rs`, `build.rs`, `database.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
+//! | `watch.rs`, `build.rs`, `database.rs`, `place.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
@@ -22,8 +22,8 @@
 //! - **B1** *Promises of the user.* Whoever types a command makes the promises that the library asks of its caller. For
 //!   `run`: the objects may run in this process, and the entry is a function `int main(int, char **, char **)`. For
 //!   `watch` also: each version of an object may run, and its functions keep the signatures with which they are called. For all
-//!   commands: no other process changes an archive while the command runs, because archives are mapped. (Object files are
-//!   read, so they may change.) The command checks what it can check: that an object defines the entry as a function.
+//!   commands but `watch`: no other process changes an archive while the command runs, because archives are mapped. (Object files
+//!   are read, so they may change; `watch` reads the archives that it follows.) The command checks what it can check: that an object defines the entry as a function.
 
 mod add;
 mod archives;
@@ -42,6 +42,7 @@ mod linker_script;
 mod map;
 mod offline;
 mod output;
+mod place;
 mod process;
 mod progress;
 mod reload_lines;

@@ -31,6 +31,7 @@ use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
 use crate::output::{FAILED, message_of, print_error};
+use crate::place::read_archive;
 use crate::process::other_threads;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
@@ -67,7 +68,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     let mut reloaded = match &followed {
         Some(_) => {
             let reloader = Arc::new(Reloader::new(&jit, &tracker).map_err(message_of)?);
-            Some(Reloaded { reloader, objects: Vec::new() })
+            Some(Reloaded::new(reloader))
         }
         None => None,
     };
@@ -129,7 +130,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
         cleanup.finish();
         return Ok(());
     }
-    if let (Some(followed), Some(Reloaded { reloader, objects })) = (followed, reloaded) {
+    if let (Some(followed), Some(Reloaded { reloader, objects, .. })) = (followed, reloaded) {
         let follower = Follower::start(reloader.clone(), objects, followed)?;
         cleanup.following = Some((follower, reloader));
     }
@@ -227,14 +228,19 @@ fn add_group(
         match input {
             Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements, reloaded.as_deref_mut())?),
             Input::Archive(path) => {
-                let archive = open_archive(path)?;
-                requirements.search(jit, tracker, &archive, entry)?;
+                let archive = if reloaded.is_some() { read_archive(path)? } else { open_archive(path)? };
+                requirements.search(jit, tracker, &archive, entry, reloaded.as_deref_mut())?;
                 archives.push(archive);
             }
-            Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path, requirements)?),
+            Input::WholeArchive(path) => {
+                objects.extend(add_members(jit, tracker, path, requirements, reloaded.as_deref_mut())?);
+            }
             Input::Library(library) => requirements.libraries.push(library.clone()),
             Input::GroupStart => group_start = archives.len(),
-            Input::GroupEnd => requirements.search_group(jit, tracker, &archives[group_start..], entry)?,
+            Input::GroupEnd => {
+                let group = &archives[group_start..];
+                requirements.search_group(jit, tracker, group, entry, reloaded.as_deref_mut())?;
+            }
         }
     }
     objects.iter().for_each(|object| requirements.note_entry(&object.interface, entry));
