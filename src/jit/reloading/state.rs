@@ -27,9 +27,37 @@ pub(super) struct State {
     /// For each object, its newest version.
     newest: BTreeMap<String, u64>,
     pub(super) versions: BTreeMap<u64, Version>,
+    uses: Uses,
     last_version: u64,
     /// Removed versions that may be in memory.
     retired: Vec<Removal>,
+}
+
+/// How many names need each version: of stubs that lead to it, of objects whose newest one it is, of constants that have its
+/// value. So a commit costs what it changes, not what the program has.
+#[derive(Default)]
+struct Uses {
+    counts: BTreeMap<u64, usize>,
+    /// The versions that no name needs any more.
+    unused: BTreeSet<u64>,
+}
+
+impl Uses {
+    /// A name needs `new`, and needed `old`.
+    fn replace(&mut self, old: Option<u64>, new: u64) {
+        *self.counts.entry(new).or_default() += 1;
+        old.into_iter().for_each(|old| self.remove(old));
+    }
+
+    fn remove(&mut self, version: u64) {
+        // The objects that were added are not counted.
+        let Some(count) = self.counts.get_mut(&version) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&version);
+            self.unused.insert(version);
+        }
+    }
 }
 
 /// The plan of a new version of an object.
@@ -142,37 +170,39 @@ impl State {
     pub(super) fn commit(&mut self, planned: PlannedVersion, mut version: Version) {
         let PlannedVersion { object, number, plan } = planned;
         version.commit();
-        self.targets.extend(plan.functions.into_iter().map(|function| (function.stub, number)));
+        for function in plan.functions {
+            self.uses.replace(self.targets.insert(function.stub, number), number);
+        }
         self.globals.extend(plan.globals);
         self.update_constants(&object, &plan.live, number);
         self.objects.insert(object.clone(), plan.live);
-        self.newest.insert(object, number);
+        self.uses.replace(self.newest.insert(object, number), number);
         self.versions.insert(number, version);
     }
 
     fn update_constants(&mut self, object: &str, live: &LiveObject, number: u64) {
         let before = self.objects.get(object).into_iter().flat_map(|before| before.shared_constants());
         let gone = before.map(|(name, _)| name).filter(|name| live.shared_constant(name).is_none());
-        gone.for_each(|name| {
-            self.constants.remove(name);
-        });
+        for (_, version) in gone.filter_map(|name| self.constants.remove(name)) {
+            self.uses.remove(version);
+        }
         for (name, constant) in live.shared_constants() {
             let is_first = self.first_constants.get(name) == Some(&constant);
             let known = self.constants.get(name).filter(|(old, _)| *old == constant);
             if known.is_none() {
-                self.constants.insert(name.to_string(), (constant, if is_first { 0 } else { number }));
+                let version = if is_first { 0 } else { number };
+                let old = self.constants.insert(name.to_string(), (constant, version));
+                self.uses.replace(old.map(|(_, version)| version), version);
             }
         }
     }
 
-    /// Removes the versions to which no stub leads any more, and whose constants are not those of the program.
+    /// Removes the versions that no name needs any more.
     pub(super) fn retire_unneeded(&mut self) -> Vec<Removal> {
-        let constants = self.constants.values().map(|(_, number)| number);
-        let needed: BTreeSet<u64> =
-            self.targets.values().chain(self.newest.values()).chain(constants).copied().collect();
-        let is_unneeded = |number: &u64, version: &Version| !version.stays && !needed.contains(number);
-        let unneeded: Vec<u64> =
-            self.versions.iter().filter(|(n, version)| is_unneeded(n, version)).map(|(n, _)| *n).collect();
+        let unused = std::mem::take(&mut self.uses.unused);
+        let may_go =
+            unused.into_iter().filter(|number| self.versions.get(number).is_some_and(|version| !version.stays));
+        let unneeded: Vec<u64> = may_go.collect();
         let versions = unneeded.iter().filter_map(|number| self.versions.remove(number));
         let retired: Vec<Removal> = versions.filter_map(|version| version.retire(None)).collect();
         self.retired.extend(retired.iter().cloned());
