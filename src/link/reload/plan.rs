@@ -10,7 +10,7 @@ use crate::link::reload::edits::{Edits, NewPlace};
 use crate::link::reload::functions::{StubbedFunction, put_behind_stubs};
 use crate::link::reload::live_object::{FindGlobal, GlobalVariable, Globals, LiveObject, LiveSection, SharedConstant};
 use crate::link::reload::object_file::{
-    Class, ObjectFile, Place, Section, Symbol, VariableKind, is_numbered, without_discriminator,
+    Class, ObjectFile, Place, Relocation, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
 pub(crate) use crate::link::reload::variables::Refusal;
 use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
@@ -133,15 +133,15 @@ fn plan_later(
     let functions = put_behind_stubs(file, &mut edits, |name| owns_stub(file, name, world));
     let sections = sections_of(file);
     let matches = match_all(&sections, before, world.global)?;
-    let by_place = sections_by_place(file);
+    let by_place = references_by_place(file);
     let (mut variables, mut globals, mut brought) = (Vec::new(), Globals::new(), BTreeMap::new());
     live.sections = before.sections.clone();
     for (section, matches) in sections.into_iter().zip(&matches) {
-        let is_by_name = !by_place.contains(&section.index);
-        match fate(file, &section, matches, (before, world.global), is_by_name)? {
+        let by_place = by_place.get(&section.index).map(Vec::as_slice).unwrap_or_default();
+        match fate(file, &section, matches, (before, world.global), by_place.is_empty())? {
             Fate::Reused { base, delta } => {
                 drop_variables(file, &mut edits, &section);
-                refer_to_base(file, &mut edits, &section, &base, delta);
+                refer_to_base(file, &mut edits, by_place, &section, (&base, delta));
             }
             Fate::Known => drop_variables(file, &mut edits, &section),
             Fate::Linked { existing } => {
@@ -243,25 +243,34 @@ fn drop_variables(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection
     global.for_each(|symbol| edits.undefine(*symbol));
 }
 
-/// Lets references to a section by place go to the section that is in memory.
-fn refer_to_base(file: &ObjectFile<'_>, edits: &mut Edits, section: &NewSection, base: &str, delta: i64) {
-    for (_, relocation) in file.loaded_relocations() {
+/// Lets references to a section by place go to the section that is in memory, at a distance.
+fn refer_to_base(
+    file: &ObjectFile<'_>,
+    edits: &mut Edits,
+    references: &[&Relocation],
+    section: &NewSection,
+    (base, delta): (&str, i64),
+) {
+    for relocation in references {
         let symbol = &file.symbols[relocation.symbol];
-        if symbol.is_local() && symbol.place == Place::Section(section.index) {
-            let reference = edits.refer_to(base, kind_of_base(section));
-            let place = relocation.addend.wrapping_add_unsigned(symbol.value).wrapping_add(delta);
-            edits.retarget(relocation.at, reference, place);
-        }
+        let reference = edits.refer_to(base, kind_of_base(section));
+        let place = relocation.addend.wrapping_add_unsigned(symbol.value).wrapping_add(delta);
+        edits.retarget(relocation.at, reference, place);
     }
 }
 
-/// The sections to which relocations refer by place and not by a global name.
-fn sections_by_place(file: &ObjectFile<'_>) -> BTreeSet<usize> {
-    let place = |symbol: &Symbol<'_>| match symbol.place {
-        Place::Section(section) if symbol.is_local() => Some(section),
-        _ => None,
-    };
-    file.loaded_relocations().filter_map(|(_, relocation)| place(&file.symbols[relocation.symbol])).collect()
+/// For each section, the relocations that refer to it by place and not by a global name.
+fn references_by_place<'f>(file: &'f ObjectFile<'_>) -> BTreeMap<usize, Vec<&'f Relocation>> {
+    let mut references: BTreeMap<usize, Vec<&Relocation>> = BTreeMap::new();
+    for (_, relocation) in file.loaded_relocations() {
+        let symbol = &file.symbols[relocation.symbol];
+        if let Place::Section(section) = symbol.place
+            && symbol.is_local()
+        {
+            references.entry(section).or_default().push(relocation);
+        }
+    }
+    references
 }
 
 /// Functions that cannot have a stub cannot follow.

@@ -1,9 +1,9 @@
 //! Variables: which of a new version are which of the version before, and which sections keep their place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::link::reload::live_object::{FindGlobal, LiveObject, LiveSection, LiveVariable};
-use crate::link::reload::object_file::{ObjectFile, Symbol, VariableKind};
+use crate::link::reload::object_file::{Class, ObjectFile, Symbol, VariableKind};
 
 /// Why a reload is refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +65,9 @@ fn users(file: &ObjectFile<'_>) -> BTreeMap<usize, BTreeSet<String>> {
     let mut users: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     for (section, relocation) in file.loaded_relocations() {
         let Some((target, offset)) = file.target(relocation) else { continue };
+        if !matches!(file.sections[target].class, Class::Variables(_)) {
+            continue;
+        }
         let Some(function) = file.function_at(section, relocation.offset) else { continue };
         let Ok(offset) = u64::try_from(offset) else { continue };
         if let Some((variable, _)) = file.symbol_at(target, offset, Symbol::is_local) {
@@ -74,8 +77,12 @@ fn users(file: &ObjectFile<'_>) -> BTreeMap<usize, BTreeSet<String>> {
     users
 }
 
-/// A live variable: the section and the position there.
-type Match = Option<(usize, usize)>;
+/// Where a variable is in memory: the section and the position there.
+type Position = (usize, usize);
+/// The variable in memory that a new one is.
+type Match = Option<Position>;
+/// A variable in memory.
+type Old<'a> = (&'a LiveVariable, Position);
 
 /// For each variable of each new section: the live variable that it is.
 ///
@@ -86,13 +93,14 @@ pub(super) fn match_all(
     live: &LiveObject,
     global: FindGlobal<'_>,
 ) -> Result<Vec<Vec<Match>>, Refusal> {
+    let namesakes = Namesakes::new(sections, live);
     let mut all = Vec::new();
     for section in sections {
         let mut matches = Vec::new();
         for variable in &section.variables {
             let found = match variable.is_global {
-                true => find_live(live, |other| other.is_global && other.key == variable.key),
-                false => match_local(variable, sections, live)?,
+                true => namesakes.globals.get(variable.key.as_str()).copied(),
+                false => namesakes.match_local(variable)?,
             };
             let known = match (variable.is_global, found) {
                 (true, _) => global(&variable.key).map(|global| (global.size, global.kind)),
@@ -123,33 +131,55 @@ pub(super) fn check_same(name: &str, new: (u64, VariableKind), old: (u64, Variab
     Ok(())
 }
 
-fn find_live(live: &LiveObject, is_meant: impl Fn(&LiveVariable) -> bool) -> Match {
-    let in_section = |(at, section): (usize, &LiveSection)| Some((at, section.variables.iter().position(&is_meant)?));
-    live.sections.iter().enumerate().find_map(in_section)
+/// The variables of the new version and those in memory, by name.
+#[derive(Default)]
+struct Namesakes<'a> {
+    /// The first of each name in memory.
+    globals: HashMap<&'a str, Position>,
+    new: HashMap<&'a str, Vec<&'a LiveVariable>>,
+    old: HashMap<&'a str, Vec<Old<'a>>>,
 }
 
-/// Variables of one name are told apart by the functions that use them.
-fn match_local(variable: &LiveVariable, sections: &[NewSection], live: &LiveObject) -> Result<Match, Refusal> {
-    let is_named = |other: &&LiveVariable| !other.is_global && other.key == variable.key;
-    let new: Vec<&LiveVariable> = sections.iter().flat_map(|section| &section.variables).filter(is_named).collect();
-    let old: Vec<&LiveVariable> =
-        live.sections.iter().flat_map(|section| &section.variables).filter(is_named).collect();
-    let same_users =
-        |all: &[&LiveVariable], users: &BTreeSet<String>| all.iter().filter(|other| other.users == *users).count();
-    let is_paired = |users: &BTreeSet<String>| same_users(&new, users) == 1 && same_users(&old, users) == 1;
-    if new.len() == 1 && old.len() == 1 {
-        return Ok(find_live(live, |other| is_named(&other)));
+impl<'a> Namesakes<'a> {
+    fn new(sections: &'a [NewSection], live: &'a LiveObject) -> Namesakes<'a> {
+        let mut namesakes = Namesakes::default();
+        for variable in sections.iter().flat_map(|section| &section.variables).filter(|variable| !variable.is_global) {
+            namesakes.new.entry(&variable.key).or_default().push(variable);
+        }
+        for (at, section) in live.sections.iter().enumerate() {
+            for (position, variable) in section.variables.iter().enumerate() {
+                match variable.is_global {
+                    true => {
+                        namesakes.globals.entry(&variable.key).or_insert((at, position));
+                    }
+                    false => namesakes.old.entry(&variable.key).or_default().push((variable, (at, position))),
+                }
+            }
+        }
+        namesakes
     }
-    if is_paired(&variable.users) {
-        return Ok(find_live(live, |other| is_named(&other) && other.users == variable.users));
-    }
-    let unpaired = |all: &[&LiveVariable]| all.iter().filter(|other| !is_paired(&other.users)).count();
-    match (unpaired(&new), unpaired(&old)) {
-        (_, 0) => Ok(None),
-        _ => Err(Refusal::new(
-            &variable.key,
-            "several `static` variables have this name, and the functions that use them changed too; give them different names",
-        )),
+
+    /// Variables of one name are told apart by the functions that use them.
+    fn match_local(&self, variable: &LiveVariable) -> Result<Match, Refusal> {
+        let key = variable.key.as_str();
+        let new = self.new.get(key).map(Vec::as_slice).unwrap_or_default();
+        let old = self.old.get(key).map(Vec::as_slice).unwrap_or_default();
+        let users_of_new = |users: &BTreeSet<String>| new.iter().filter(|other| other.users == *users).count();
+        let users_of_old = |users: &BTreeSet<String>| old.iter().filter(|(other, _)| other.users == *users).count();
+        let is_paired = |users: &BTreeSet<String>| users_of_new(users) == 1 && users_of_old(users) == 1;
+        if let ([_], [(_, place)]) = (new, old) {
+            return Ok(Some(*place));
+        }
+        if is_paired(&variable.users) {
+            return Ok(old.iter().find(|(other, _)| other.users == variable.users).map(|(_, place)| *place));
+        }
+        match old.iter().filter(|(other, _)| !is_paired(&other.users)).count() {
+            0 => Ok(None),
+            _ => Err(Refusal::new(
+                key,
+                "several `static` variables have this name, and the functions that use them changed too; give them different names",
+            )),
+        }
     }
 }
 
