@@ -16,8 +16,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use jittison::Jit;
 use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
+use jittison::{Jit, Reloader};
 
 use jittison_test_support::bench::bed::{check, link, session};
 use jittison_test_support::bench::objects::{self, Objects, Template};
@@ -153,6 +153,8 @@ operations! {
     ready_lookup = "ready_lookup", 1000, "lookup of a ready symbol, with flags";
     redirect = "redirect", 1000, "redirect a stub";
     guard = "guard", 1000, "enter and leave a guard";
+    reload_of_10 = "reload_of_10", 20, "reload an object of a program of 10";
+    reload_of_1000 = "reload_of_1000", 20, "reload an object of a program of 1,000";
 }
 
 /// How often the operation of this symbol runs.
@@ -194,6 +196,28 @@ fn run(objects: &Objects) {
     }
     for _ in 0..times("guard") {
         guard(&mut || drop(black_box(jit.guard())));
+    }
+    reloads(objects, reload_of_10, 10);
+    reloads(objects, reload_of_1000, 1000);
+}
+
+/// Reloads one object of a program of so many.
+fn reloads(objects: &Objects, reload: Counter, count: u32) {
+    const VERSIONS: [&[u8]; 2] =
+        [include_bytes!("../docs/examples/scale_1.o"), include_bytes!("../docs/examples/scale_2.o")];
+    let jit = session(&objects.runtime);
+    let reloader = Reloader::new(&jit, &jit.main_dylib().create_tracker().unwrap()).unwrap();
+    for number in 1..count {
+        let instance = objects.small.instance(number);
+        reloader.add_object(&instance.entry, instance.bytes.clone()).unwrap();
+    }
+    reloader.add_object("scale.o", VERSIONS[0]).unwrap();
+    reloader.link().unwrap();
+    for number in 0..times("reload_of_10") + 1 {
+        // SAFETY: both versions have the same signature, and nothing calls them.
+        let mut body = || drop(unsafe { reloader.reload("scale.o", VERSIONS[(number as usize + 1) % 2]) }.unwrap());
+        // The first one begins what later ones have.
+        if number == 0 { body() } else { reload(&mut body) }
     }
 }
 
