@@ -240,7 +240,10 @@ impl State {
                     }
                 }
                 Err(error) => {
-                    self.lines.refused(&[&object.name], &error);
+                    // Else it was said when the file changed.
+                    if files.contains(&place.path) {
+                        self.lines.refused(&[&object.name], &error);
+                    }
                     self.refused.insert(place.clone());
                 }
             }
