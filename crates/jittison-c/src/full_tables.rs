@@ -17,6 +17,20 @@ type Error = *mut c_void;
 type Outs = *mut u64;
 type Options = *const u64;
 
+/// `jittison_reload_object`.
+#[repr(C)]
+struct ReloadObject {
+    name: Str,
+    bytes: *const u8,
+    size: usize,
+}
+
+impl ReloadObject {
+    fn new(name: &'static str, bytes: &'static [u8]) -> ReloadObject {
+        ReloadObject { name: text(name), bytes: bytes.as_ptr(), size: bytes.len() }
+    }
+}
+
 // A handle is a struct of one number, which is passed as the number.
 unsafe extern "C-unwind" {
     safe fn jittison_session_create(options: Options, out: Outs) -> Error;
@@ -80,6 +94,13 @@ unsafe extern "C-unwind" {
         bytes: *const u8,
         size: usize,
         facts: Outs,
+        changes: Outs,
+        retired: Outs,
+    ) -> Error;
+    safe fn jittison_reloader_reload_all(
+        reloader: u64,
+        objects: *const ReloadObject,
+        count: usize,
         changes: Outs,
         retired: Outs,
     ) -> Error;
@@ -277,6 +298,8 @@ fn reloads(calls: &mut Calls, session: u64) {
     ok(jittison_reloader_link(reloader));
     let (bytes, size, none) = (SCALE_2.as_ptr(), SCALE_2.len(), std::ptr::null_mut());
     with_full_tables!(calls, jittison_reloader_reload(reloader, text("scale.o"), bytes, size), |outs| none, none, outs);
+    let objects = [ReloadObject::new("scale.o", SCALE_1)];
+    with_full_tables!(calls, jittison_reloader_reload_all(reloader, objects.as_ptr(), 1), |outs| none, outs);
 }
 
 fn custom(calls: &mut Calls, session: u64, dylib: u64) {
@@ -458,6 +481,9 @@ fn a_bad_out_parameter_is_found_before_the_first_is_written() {
     refused(reload(odd, first, second));
     refused(reload(none, odd, first));
     refused(reload(none, first, odd));
+    let objects = [ReloadObject::new("scale.o", SCALE_2)];
+    refused(jittison_reloader_reload_all(reloader, objects.as_ptr(), 1, odd, first));
+    refused(jittison_reloader_reload_all(reloader, objects.as_ptr(), 1, first, odd));
     assert_eq!(outs, [SENTINEL; WORDS]);
     // Nothing was reloaded: this reload changes something.
     let mut facts = [80, 0, 0, 0, 0, 0, 0, 0, 0, 0];
