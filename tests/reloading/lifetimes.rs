@@ -168,3 +168,29 @@ fn a_reload_from_an_observer_is_refused() {
     let seen = seen.lock().unwrap();
     assert!(!seen.is_empty() && seen.iter().all(|error| error.contains("in progress")), "{seen:?}");
 }
+
+#[test]
+fn many_reloads_keep_no_memory() {
+    let source = |number: u32| {
+        c(&format!(
+            "static long calls; long more(long n) {{ return n + {number}; }} long run(void) {{ calls++; return more(calls); }}"
+        ))
+    };
+    let (Some(one), Some(two)) = (source(1), source(2)) else { return };
+    let program = Program::new(&[("a.o", &one)]);
+    let reload = |times: u32| {
+        for number in 0..times {
+            let done = program.reload("a.o", if number % 2 == 0 { &two } else { &one });
+            assert_eq!(done.retired_in_memory, 0);
+        }
+        (support::held(&program.jit), support::resident_bytes())
+    };
+    let is_full = support::rounds(8) == 8;
+    let (held, resident) = reload(200);
+    let (held_now, resident_now) = reload(if is_full { 100_000 } else { 1000 });
+    assert_eq!(held_now, held);
+    // Other tests run beside.
+    let grown = resident_now.saturating_sub(resident);
+    assert!(!is_full || grown < 16 << 20, "{grown} bytes more are resident");
+    println!("{grown} bytes more are resident");
+}

@@ -50,7 +50,8 @@ use crate::sync::Mutex;
 /// # Memory
 /// A replaced version is removed, and freed when no call is in it, as a version of a [`Patchable`](crate::Patchable) is. These
 /// versions stay until this is dropped: the first one; one that brought variables; one whose code may have registered exit
-/// handlers; and the last version that had a function which is no longer defined. When this is dropped, the last versions
+/// handlers; and the last version that had a function which is no longer defined. The version that brought the value of a
+/// constant which other objects may read stays as long as the constant has this value. When this is dropped, the last versions
 /// belong to the tracker of the program: they are freed with it.
 ///
 /// # Limits
