@@ -45,8 +45,7 @@ impl Home {
         self.set_link_orders(&linked.versions)?;
         for (new, version) in planned.iter().zip(&mut linked.versions) {
             for (number, constants) in state.constants_of_versions(&new.plan, planned) {
-                let constants = constants.iter().map(|(name, size)| (Name::new(name), *size)).collect();
-                version.find_constants_in(&state.versions[&number], &constants)?;
+                version.find_constants_in(&state.versions[&number], &by_name(&constants))?;
             }
             self.jit.0.layer.add(version.tracker(), &new.object, new.plan.object.clone())?;
         }
@@ -76,9 +75,7 @@ impl Home {
             version.pin_by(&Name::new(name));
         }
         if !plan.variables.is_empty() {
-            let variables: FxHashMap<Name, u64> =
-                plan.variables.iter().map(|(name, size)| (Name::new(name), *size)).collect();
-            version.variables = Some(publish_variables(&self.dylib, &version.dylib, &variables)?);
+            version.variables = Some(publish_variables(&self.dylib, &version.dylib, &by_name(&plan.variables))?);
         }
         version.stays = plan.stays;
         Ok(())
@@ -115,6 +112,11 @@ impl Home {
         found.iter().zip(redirects).for_each(|(stub, (_, target))| stub.redirect(*target));
         Ok(())
     }
+}
+
+/// Sizes of data in bytes, by name.
+fn by_name(data: &[(String, u64)]) -> FxHashMap<Name, u64> {
+    data.iter().map(|(name, size)| (Name::new(name), *size)).collect()
 }
 
 impl NewStubs {

@@ -17,10 +17,9 @@ pub(super) struct State {
     globals: Globals,
     /// The functions of the objects that were added, before the link.
     pub(super) first: Vec<StubbedFunction>,
-    /// The constants of the objects that were added. The home dylib has these values.
-    first_constants: BTreeMap<String, SharedConstant>,
-    /// The constants that the objects have now, and the first version that had this value. It stays in memory as long as this is
-    /// the value: later versions of several objects that read each other's constants would keep each other otherwise.
+    /// The constants that the objects have now, and the version that brought this value; 0 if the home dylib has it. That version stays
+    /// in memory as long as this is the value: later versions of several objects that read each other's constants would keep each
+    /// other otherwise.
     constants: BTreeMap<String, (SharedConstant, u64)>,
     /// For each stub, the version that it leads to. 0 is what was added.
     pub(super) targets: BTreeMap<String, u64>,
@@ -82,10 +81,8 @@ impl State {
     /// Records an object that was added.
     pub(super) fn add(&mut self, name: &str, plan: Plan) {
         self.targets.extend(plan.functions.iter().map(|function| (function.stub.clone(), 0)));
-        for (name, constant) in plan.live.shared_constants() {
-            self.first_constants.insert(name.to_string(), constant);
-            self.constants.insert(name.to_string(), (constant, 0));
-        }
+        let constants = plan.live.shared_constants();
+        self.constants.extend(constants.map(|(name, constant)| (name.to_string(), (constant, 0))));
         self.first.extend(plan.functions);
         self.globals.extend(plan.globals);
         self.objects.insert(name.to_string(), plan.live);
@@ -102,7 +99,7 @@ impl State {
             let before = self.objects.get(*name).filter(|_| self.is_linked);
             let before = before.ok_or_else(|| refused(name, name, "no object of this name was added and linked"))?;
             if new.iter().any(|(other, _, _)| other == name) {
-                return Err(refused(name, name, "it is given twice"));
+                return Err(refused(name, name, "it is given twice; give each object once"));
             }
             new.push((*name, before, NewObject::read(name, bytes, before)?));
         }
@@ -140,8 +137,8 @@ impl State {
         })
     }
 
-    /// The constants that an object needs and that the home dylib does not have, or has with an older value. By the version that has
-    /// them. `planned` are the versions that are linked together with this one, which finds their constants itself.
+    /// The constants that an object needs and that the home dylib does not have, or has with an older value. By the version that
+    /// brought them. `planned` are the versions that are linked together with this one, which finds their constants itself.
     pub(super) fn constants_of_versions(&self, plan: &Plan, planned: &[PlannedVersion]) -> BTreeMap<u64, Constants> {
         let is_new = |name: &str| planned.iter().any(|other| other.plan.live.shared_constant(name).is_some());
         let mut constants: BTreeMap<u64, Constants> = BTreeMap::new();
@@ -187,12 +184,10 @@ impl State {
             self.uses.remove(version);
         }
         for (name, constant) in live.shared_constants() {
-            let is_first = self.first_constants.get(name) == Some(&constant);
             let known = self.constants.get(name).filter(|(old, _)| *old == constant);
             if known.is_none() {
-                let version = if is_first { 0 } else { number };
-                let old = self.constants.insert(name.to_string(), (constant, version));
-                self.uses.replace(old.map(|(_, version)| version), version);
+                let old = self.constants.insert(name.to_string(), (constant, number));
+                self.uses.replace(old.map(|(_, version)| version), number);
             }
         }
     }
@@ -232,7 +227,11 @@ fn check_defined_once(objects: &[(&str, &LiveObject, NewObject<'_>)]) -> Result<
     for (name, _, object) in objects {
         for symbol in object.strong_definitions() {
             if let Some(other) = defined.insert(symbol, name).filter(|other| other != name) {
-                return Err(refused(name, symbol, &format!("{other} defines this name too")));
+                return Err(refused(
+                    name,
+                    symbol,
+                    &format!("{other} defines this name too, and both are reloaded together; define it once"),
+                ));
             }
         }
     }

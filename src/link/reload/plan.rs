@@ -294,7 +294,10 @@ fn check_added(file: &ObjectFile<'_>, diff: &Diff, world: &World<'_>) -> std::re
     let is_added = |name: &str| diff.added.binary_search_by(|added| added.as_str().cmp(name)).is_ok();
     let mut added = file.functions().filter(|(_, _, symbol)| symbol.is_strong() && is_added(symbol.name));
     match added.find_map(|(_, _, symbol)| Some((symbol.name, (world.defining_object)(symbol.name)?))) {
-        Some((name, other)) => Err(Refusal::new(name, format!("{other} defines a function of this name"))),
+        Some((name, other)) => Err(Refusal::new(
+            name,
+            format!("{other} defines a function of this name; to move it, reload both objects together"),
+        )),
         None => Ok(()),
     }
 }
@@ -303,7 +306,10 @@ fn check_added(file: &ObjectFile<'_>, diff: &Diff, world: &World<'_>) -> std::re
 fn check_constants(before: &LiveObject, after: &LiveObject, world: &World<'_>) -> std::result::Result<(), Refusal> {
     let is_of_another = |name: &&str| (world.global)(name).is_some() && !before.variables.contains(*name);
     if let Some(name) = after.shared_constants().map(|(name, _)| name).find(is_of_another) {
-        return Err(Refusal::new(name, "it is a constant, and another object has a variable of this name"));
+        return Err(Refusal::new(
+            name,
+            "it is a constant, and another object has a variable of this name; rename one of them",
+        ));
     }
     // A name may be that of both: of `static` variables and constants of functions.
     let is_variable = |of: &LiveObject, name: &str| of.variables.contains(name) && !of.constants.contains_key(name);
