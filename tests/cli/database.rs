@@ -1,6 +1,7 @@
 //! `jittison watch --compile-commands`: a program is compiled from the commands of a database, and again when a file that they read
 //! was saved.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -136,6 +137,51 @@ fn a_source_that_failed_is_compiled_again_with_the_next_one() {
     assert_eq!(program.end(), (Some(7), String::new()));
 }
 
+/// The entry of a source with the compiler `./cc`, a script in the folder of the database.
+fn entry_of_script(project: &Project, name: &str, flags: &str, script: &str) -> Value {
+    let path = project.directory.join("build/cc");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("the directory is writable");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let command = format!("./cc {flags} -I../include -c ../src/{name}.c");
+    json!({ "directory": project.directory.join("build"), "command": command, "file": format!("../src/{name}.c") })
+}
+
+#[test]
+fn the_flags_that_a_reload_needs_are_added() {
+    let project = project();
+    // The loop is in the same source, the compiler would inline what it calls, and link-time optimisation leaves no code.
+    let main = |more: &str, sum: &str| {
+        format!("{MAIN} static long calls = 0x100; {more} long step(long n) {{ calls++; return {sum}; }}")
+    };
+    project.save("src/main.c", &main("", "calls - 0x100"));
+    let script = "echo \"$@\" >>log; exec gcc \"$@\"";
+    project.write_database(&[entry_of_script(&project, "main", "-O2 -flto -fno-pic", script)]);
+    let mut program = project.start(&[]);
+    assert_eq!(program.ask(), "1");
+    save(&program.directory, "src/main.c", &main("static long more = 100;", "calls - 0x100 + more++"));
+    assert_eq!(program.event()["changed"], json!(["step"]));
+    assert_eq!((program.ask(), program.ask()), ("102".to_string(), "104".to_string()));
+    // Also of a compiler whose path is relative to the folder of the command.
+    let log = std::fs::read_to_string(program.directory.join("build/log")).expect("the compiler ran");
+    let commands = log.lines().filter(|line| line.contains("main.c"));
+    assert_eq!(commands.map(|line| assert!(line.contains("-flive-patching=inline-clone"), "{line}")).count(), 2);
+    assert_eq!(program.end(), (Some(7), String::new()));
+}
+
+#[test]
+fn a_source_that_is_saved_after_the_compiler_read_it_follows() {
+    let project = project();
+    // Saves the source once, after it compiled it, and not when it is asked for its flags.
+    let script = "gcc \"$@\" || exit; case \"$*\" in *half.c*) [ -e saved ] || { touch saved; sed -i 's|n / 2|n * 3|' ../src/half.c; };; esac";
+    let half = entry_of_script(&project, "half", "-O2", script);
+    project.write_database(&[project.entry("main", "app"), project.entry("step", "app"), half]);
+    let mut program = project.start(&[]);
+    let event = program.event();
+    assert_eq!((&event["event"], &event["object"]), (&"reloaded".into(), &"src/half.c".into()), "{event}");
+    assert_eq!(program.ask(), "303");
+    assert_eq!(program.end(), (Some(7), String::new()));
+}
+
 #[test]
 fn only_the_sources_that_are_meant_are_compiled() {
     let both = || {
@@ -161,7 +207,7 @@ fn only_the_sources_that_are_meant_are_compiled() {
         "src/step.c has two commands, for `CMakeFiles/app.dir/step.c.o` and for `CMakeFiles/tests.dir/step.c.o`",
     );
     refused(&["--only", "src/step.c", "--only", "tests"], "has two commands");
-    refused(&["--only", "src/nothing.c"], "no source in it is meant");
+    refused(&["--only", "src/nothing.c"], "--only names none of its sources");
     // Without the others, the program has no `main`.
     refused(&["--only", "src/half.c"], "main");
 }
@@ -179,7 +225,7 @@ fn a_database_that_cannot_be_used_is_refused_by_name() {
     };
     refused("nothing", &["expected"]);
     refused("{}", &["it is not a list of commands"]);
-    refused("[]", &["no source in it is meant"]);
+    refused("[]", &["it has no commands"]);
     refused("[{}]", &["a command has no `file`"]);
     refused(r#"[{"file":"a.c"}]"#, &["the command of a.c has no `directory`"]);
     refused(r#"[{"file":"a.c","directory":"/"}]"#, &["the command of a.c cannot be read"]);

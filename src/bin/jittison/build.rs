@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use notify::RecursiveMode;
 
@@ -65,6 +65,14 @@ impl Build {
         }
     }
 
+    /// The sources that were saved after a compiler may have read them, as far as this is known.
+    pub fn saved_since_built(&self) -> Vec<PathBuf> {
+        match self {
+            Build::Elsewhere | Build::Command(_) => Vec::new(),
+            Build::Database(database) => database.saved_since_compiled(),
+        }
+    }
+
     /// Whether a file is a source that was saved with other bytes. Notes the bytes.
     pub fn is_changed_source(&mut self, path: &Path) -> bool {
         match self {
@@ -99,7 +107,22 @@ impl BuildCommand {
 
     fn run(&self) -> Result<(), BuildFailure> {
         let output = Command::new("sh").args(["-c", &self.command]).stdin(Stdio::null()).output();
-        let output = output.map_err(|problem| BuildFailure { status: problem.to_string(), output: String::new() })?;
+        BuildFailure::check(output.map_err(|problem| format!("sh: {problem}")))
+    }
+}
+
+impl BuildFailure {
+    /// A command that could not be run.
+    pub fn not_run(problem: String) -> BuildFailure {
+        BuildFailure { output: format!("{problem}\n"), status: problem }
+    }
+
+    /// Whether a command succeeded.
+    ///
+    /// # Errors
+    /// It failed, or could not be run.
+    pub fn check(output: Result<Output, String>) -> Result<(), BuildFailure> {
+        let output = output.map_err(BuildFailure::not_run)?;
         if output.status.success() {
             return Ok(());
         }

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -27,6 +28,8 @@ pub struct Database {
     compiled: BTreeSet<PathBuf>,
     /// A hash of each file that was saved.
     seen: HashMap<PathBuf, u64>,
+    /// When compilers were started last. What was saved later may not be in the objects.
+    compiled_at: SystemTime,
 }
 
 /// A source and its command.
@@ -70,14 +73,17 @@ impl Database {
             units.push(entry.into_unit(&objects, units.len()));
         }
         if units.is_empty() {
-            return Err(in_file(&"no source in it is meant"));
+            let problem = if only.is_empty() { "it has no commands" } else { "--only names none of its sources" };
+            return Err(in_file(&problem));
         }
         std::fs::create_dir_all(&objects).map_err(|problem| format!("{}: {problem}", objects.display()))?;
         add_flags_of_gcc(&mut units);
         let stale = (0..units.len()).collect();
-        Ok(Database { units, stale, compiled: BTreeSet::new(), seen: HashMap::new() })
+        let compiled_at = SystemTime::UNIX_EPOCH;
+        Ok(Database { units, stale, compiled: BTreeSet::new(), seen: HashMap::new(), compiled_at })
     }
 
+    /// The objects of the program, each with the name of its source.
     pub fn objects(&self) -> Vec<ObjectFile> {
         let object = |unit: &Unit| ObjectFile { name: unit.name.clone(), path: unit.object.clone() };
         self.units.iter().map(object).collect()
@@ -87,6 +93,16 @@ impl Database {
     pub fn folders(&self) -> BTreeSet<PathBuf> {
         let files = self.units.iter().flat_map(|unit| &unit.dependencies);
         files.filter_map(|file| file.parent()).map(Path::to_path_buf).collect()
+    }
+
+    /// The files that were saved after a compiler may have read them.
+    pub fn saved_since_compiled(&self) -> Vec<PathBuf> {
+        let files: BTreeSet<&PathBuf> = self.units.iter().flat_map(|unit| &unit.dependencies).collect();
+        let is_later = |file: &Path| {
+            let saved = std::fs::metadata(file).and_then(|file| file.modified());
+            saved.is_ok_and(|saved| saved >= self.compiled_at)
+        };
+        files.into_iter().filter(|file| is_later(file)).cloned().collect()
     }
 
     /// Whether a file that a compiler has read was saved with other bytes. Notes what has to be compiled.
@@ -106,6 +122,7 @@ impl Database {
     /// A compiler failed. Its source stays stale.
     pub fn compile(&mut self) -> Result<BTreeSet<PathBuf>, BuildFailure> {
         let stale: Vec<&Unit> = self.stale.iter().map(|position| &self.units[*position]).collect();
+        self.compiled_at = SystemTime::now() - CLOCK_TICK;
         let results = compile_all(&stale);
         let (mut failures, mut statuses) = (String::new(), BTreeSet::new());
         for (position, result) in self.stale.clone().into_iter().zip(results) {
@@ -169,6 +186,10 @@ impl Entry {
         let current = std::env::current_dir().and_then(|current| current.canonicalize()).unwrap_or_default();
         let name = self.source.strip_prefix(current).unwrap_or(&self.source).display().to_string();
         let mut command = without_outputs(self.command);
+        // A path is meant from the folder of the command.
+        if command[0].contains('/') {
+            command[0] = self.directory.join(&command[0]).to_string_lossy().into_owned();
+        }
         command.extend(FLAGS.map(String::from));
         let dependencies = BTreeSet::from([self.source]);
         Unit { name, directory: self.directory, command, object, dependencies }
@@ -250,18 +271,13 @@ fn take<'u>(next: &AtomicUsize, units: &[&'u Unit]) -> Option<(usize, &'u Unit)>
 impl Unit {
     /// Compiles the source. Returns the files that the compiler has read.
     fn compile(&self) -> Compiled {
-        let failed = |problem: String| BuildFailure { status: problem.clone(), output: format!("{problem}\n") };
+        let failed = BuildFailure::not_run;
         // Another file first, so that nobody sees half an object.
         let (new, list) = (self.object.with_extension("new"), self.object.with_extension("d"));
         let mut command = Command::new(&self.command[0]);
         command.current_dir(&self.directory).args(&self.command[1..]).stdin(Stdio::null());
         command.arg("-c").arg("-o").arg(&new).arg("-MMD").arg("-MF").arg(&list);
-        let output = command.output().map_err(|problem| failed(format!("{}: {problem}", self.command[0])))?;
-        if !output.status.success() {
-            let text = [output.stdout, output.stderr].concat();
-            let (status, output) = (output.status.to_string(), String::from_utf8_lossy(&text).into_owned());
-            return Err(BuildFailure { status, output });
-        }
+        BuildFailure::check(command.output().map_err(|problem| format!("{}: {problem}", self.command[0])))?;
         std::fs::rename(&new, &self.object).map_err(|problem| failed(format!("{}: {problem}", new.display())))?;
         let list =
             std::fs::read_to_string(&list).map_err(|problem| failed(format!("{}: {problem}", list.display())))?;
@@ -291,6 +307,8 @@ fn dependencies_of(rule: &str) -> Vec<String> {
     all
 }
 
+/// The clock of a file system may lag behind by as much.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 /// What a reload needs. See `docs/watch.md`.
 const FLAGS: [&str; 4] = ["-fPIC", "-ffunction-sections", "-fdata-sections", "-fno-lto"];
 const LIVE_PATCHING: &str = "-flive-patching=inline-clone";

@@ -57,7 +57,7 @@ struct Object {
     name: String,
     /// A hash of the bytes that run.
     runs: u64,
-    /// A hash of the bytes that were read last. They run, or were refused.
+    /// A hash of the bytes that were read last. They run, or were refused. If nothing could be read, of the error.
     seen: u64,
 }
 
@@ -91,8 +91,11 @@ impl Follower {
                 watch_folder(&mut watcher, folder, RecursiveMode::NonRecursive)?;
             }
         }
-        let mut state = State { reloader, objects, folders: BTreeSet::new(), build, refused: BTreeSet::new(), lines };
+        let (folders, refused, again) = (BTreeSet::new(), BTreeSet::new(), messages.clone());
+        let mut state = State { reloader, objects, folders, build, refused, lines, messages: again };
         state.watch_sources(&mut watcher)?;
+        // What was written since it was read.
+        let _ = messages.send(Message::Changed(state.files().into_iter().collect()));
         let names = state.objects.values().map(|object| object.name.as_str());
         state.lines.watching(names, &state.folders.iter().cloned().collect::<Vec<_>>());
         let thread = thread::Builder::new().name("jittison watch".to_string());
@@ -135,6 +138,8 @@ struct State {
     /// The objects whose newest bytes were refused.
     refused: BTreeSet<Place>,
     lines: Lines,
+    /// To this thread itself.
+    messages: Sender<Message>,
 }
 
 impl State {
@@ -175,13 +180,16 @@ impl State {
         }
     }
 
-    /// Watches the folders of sources that are not watched yet.
+    /// Watches the folders of sources that are not watched yet. What was saved there before is looked at, too.
     fn watch_sources(&mut self, watcher: &mut RecommendedWatcher) -> Result<(), String> {
-        for (folder, mode) in self.build.folders() {
-            if !self.folders.contains(&folder) {
-                watch_folder(watcher, &folder, mode)?;
-                self.folders.insert(folder);
-            }
+        let new = self.build.folders().into_iter().filter(|(folder, _)| !self.folders.contains(folder));
+        let new: Vec<(PathBuf, RecursiveMode)> = new.collect();
+        for (folder, mode) in &new {
+            watch_folder(watcher, folder, *mode)?;
+            self.folders.insert(folder.clone());
+        }
+        if !new.is_empty() {
+            let _ = self.messages.send(Message::Changed(self.build.saved_since_built()));
         }
         Ok(())
     }
@@ -240,8 +248,9 @@ impl State {
                     }
                 }
                 Err(error) => {
-                    // Else it was said when the file changed.
-                    if files.contains(&place.path) {
+                    // A file that is renamed has several events.
+                    let seen = std::mem::replace(&mut object.seen, hash_of(error.as_bytes()));
+                    if object.seen != seen {
                         self.lines.refused(&[&object.name], &error);
                     }
                     self.refused.insert(place.clone());
