@@ -14,7 +14,7 @@ use crate::follower::{Loaded, hash_of};
 use crate::inputs::ObjectFile;
 use crate::link::Object;
 use crate::output::message_of;
-use crate::place::{Member, Place, members_of, read_archive};
+use crate::place::{Member, Place, members_of, open_archive_to_watch};
 
 /// The objects of `watch`, and what will reload them.
 pub struct Reloaded {
@@ -84,7 +84,7 @@ pub fn add_members(
     requirements: &mut Requirements,
     mut reloader: Option<&mut Reloaded>,
 ) -> Result<Vec<Object>, String> {
-    let archive = if reloader.is_some() { read_archive(path)? } else { open_archive(path)? };
+    let archive = if reloader.is_some() { open_archive_to_watch(path)? } else { open_archive(path)? };
     let add_one = |offset: u64| {
         let member = archive.member(offset).map_err(message_of)?;
         let name = member.full_name();

@@ -1,11 +1,13 @@
 //! [`Place`]: where the bytes of an object are, a file or a member of an archive, and how they are read again.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jittison::InputFile;
-use jittison::link::{Archive, FileBytes, ObjectBuffer, OpenFile};
+use jittison::link::{Archive, FileBytes, ObjectBuffer, ReadAt};
+use jittison::{Error, InputFile};
 
 use crate::output::message_of;
 
@@ -57,21 +59,66 @@ fn read_members(path: &Path, bytes: ObjectBuffer) -> Result<HashMap<Member, Obje
     let own = path.to_path_buf();
     let open_file = move |path: &Path| match path == own {
         true => Ok(FileBytes::InMemory(bytes.clone())),
-        false => read(path),
+        false => FileBytes::open(path),
     };
     let archive = Archive::open(path, Arc::new(open_file)).map_err(message_of)?;
     let members = members_of(&archive)?.into_iter();
     members.map(|(offset, member)| Ok((member, archive.member(offset).map_err(message_of)?.bytes))).collect()
 }
 
-/// Reads an archive, which may be written again while the command runs, and later the members of a thin one.
-pub fn read_archive(path: &Path) -> Result<Archive, String> {
-    let open_file: Arc<OpenFile> = Arc::new(read);
-    Archive::open(path, open_file).map_err(message_of)
+/// Opens an archive that may be written again while the command runs. Its members are read when they are needed, and none of them
+/// after that: it would be an old one.
+pub fn open_archive_to_watch(path: &Path) -> Result<Archive, String> {
+    let own = path.to_path_buf();
+    let open_file = move |path: &Path| match path == own {
+        true => Ok(FileBytes::OnDemand(Arc::new(WatchedArchive::open(path)?))),
+        false => FileBytes::open(path),
+    };
+    Archive::open(path, Arc::new(open_file)).map_err(message_of)
 }
 
-fn read(path: &Path) -> jittison::error::Result<FileBytes> {
-    Ok(FileBytes::InMemory(InputFile::open(path)?.read()?.into()))
+/// An archive that is read as long as its path leads to it, and it is as it was.
+struct WatchedArchive {
+    file: InputFile,
+    opened_as: FileId,
+}
+
+/// The device and the inode of a file.
+type FileId = (u64, u64);
+
+impl WatchedArchive {
+    fn open(path: &Path) -> jittison::error::Result<WatchedArchive> {
+        // The id first: a file that takes the name after that is another one.
+        let opened_as = id_of(path);
+        let file = InputFile::open(path)?;
+        let opened_as = opened_as.ok_or_else(|| written_again(path))?;
+        Ok(WatchedArchive { file, opened_as })
+    }
+}
+
+impl ReadAt for WatchedArchive {
+    fn size_bytes(&self) -> u64 {
+        self.file.size_bytes()
+    }
+
+    fn read_at(&self, range: Range<u64>) -> jittison::error::Result<ObjectBuffer> {
+        let bytes = self.file.read_at(range);
+        match id_of(self.file.path()) == Some(self.opened_as) {
+            true => bytes.map(ObjectBuffer::from),
+            false => Err(written_again(self.file.path())),
+        }
+    }
+}
+
+fn id_of(path: &Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+fn written_again(path: &Path) -> Error {
+    Error::other(format!(
+        "{}: it was written again, so a member that was not needed before cannot be linked; start the program again",
+        path.display()
+    ))
 }
 
 /// The members of an archive by their offsets.

@@ -31,7 +31,7 @@ use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
 use crate::output::{FAILED, message_of, print_error};
-use crate::place::read_archive;
+use crate::place::open_archive_to_watch;
 use crate::process::other_threads;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
@@ -228,7 +228,7 @@ fn add_group(
         match input {
             Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements, reloaded.as_deref_mut())?),
             Input::Archive(path) => {
-                let archive = if reloaded.is_some() { read_archive(path)? } else { open_archive(path)? };
+                let archive = if reloaded.is_some() { open_archive_to_watch(path)? } else { open_archive(path)? };
                 requirements.search(jit, tracker, &archive, entry, reloaded.as_deref_mut())?;
                 archives.push(archive);
             }
