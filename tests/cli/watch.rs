@@ -272,6 +272,25 @@ fn members_of_archives_follow() {
 }
 
 #[test]
+fn a_member_that_cannot_be_reloaded_is_linked_and_named() {
+    let directory = directory();
+    compile_source(&directory, "main", MAIN);
+    compile_source(&directory, "other", "static const char text[] __attribute__((used)) = \"text\";");
+    compile_source(&directory, "step", "long step(long n) { return n; }");
+    tool("strip", &directory).args(["--strip-all", "other.o"]).unwrap();
+    tool("ar", &directory).args(["qcs", "libparts.a", "step.o", "other.o"]).unwrap();
+    let arguments = ["main.o", "--whole-archive", "libparts.a"].map(String::from);
+    let mut child = Watched::command(&directory, &arguments);
+    let output = child.stdin(Stdio::null()).output().expect("the tool runs");
+    let events = String::from_utf8_lossy(&output.stderr);
+    let first: Value = serde_json::from_str(events.lines().next().unwrap_or_default()).expect("an event is JSON");
+    assert_eq!(first["event"], "not_followed", "{events}");
+    assert!(first["object"].as_str().is_some_and(|name| name.contains("libparts.a(other.o")), "{events}");
+    assert!(first["error"].as_str().is_some_and(|error| error.contains("it has no symbol table")), "{events}");
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
 fn a_member_that_is_needed_later_is_linked_unless_its_archive_was_written_again() {
     const STEP: &str = "long other(void); long step(long n) { return n + other(); }";
     let start = || {

@@ -20,13 +20,15 @@ use crate::place::{Member, Place, members_of, open_archive_to_watch};
 pub struct Reloaded {
     pub reloader: Arc<Reloader>,
     pub objects: Vec<Loaded>,
+    /// Members that cannot be reloaded, and why.
+    pub unfollowed: Vec<(String, String)>,
     /// The members of the archives that were searched, by their offsets.
     members: HashMap<PathBuf, HashMap<u64, Member>>,
 }
 
 impl Reloaded {
     pub fn new(reloader: Arc<Reloader>) -> Reloaded {
-        Reloaded { reloader, objects: Vec::new(), members: HashMap::new() }
+        Reloaded { reloader, objects: Vec::new(), unfollowed: Vec::new(), members: HashMap::new() }
     }
 
     /// Adds a member of an archive. Returns false if it cannot be reloaded; then nothing was added.
@@ -37,7 +39,8 @@ impl Reloaded {
         }
         let bytes = member.bytes.clone();
         let hash = hash_of(&bytes);
-        if self.reloader.add_object(name, bytes).is_err() {
+        if let Err(error) = self.reloader.add_object(name, bytes) {
+            self.unfollowed.push((name.to_string(), message_of(error)));
             return Ok(false);
         }
         let place = Place { path: path.to_path_buf(), member: self.members[path].get(&member.offset).cloned() };

@@ -23,7 +23,8 @@
 //!   `run`: the objects may run in this process, and the entry is a function `int main(int, char **, char **)`. For
 //!   `watch` also: each version of an object may run, and its functions keep the signatures with which they are called. For all
 //!   commands but `watch`: no other process changes an archive while the command runs, because archives are mapped. (Object files
-//!   are read, so they may change; `watch` reads the archives that it follows, and no member of one that was written again.) The command checks what it can check: that an object defines the entry as a function.
+//!   are read, so they may change; `watch` reads the archives that it follows, and no member of one that was written again.) The
+//!   command checks what it can check: that an object defines the entry as a function.
 
 mod add;
 mod archives;

@@ -36,6 +36,13 @@ impl Lines {
         });
     }
 
+    /// A member of an archive is linked, and will not follow.
+    pub fn not_followed(&self, object: &str, reason: &str) {
+        self.write(json!({ "event": "not_followed", "object": object, "error": reason }), || {
+            format!("{object} does not follow: {reason}")
+        });
+    }
+
     /// `objects` are those that do not follow, none if the failure is not that of an object.
     pub fn refused(&self, objects: &[&str], error: &str) {
         let object = if let [object] = objects { Some(object) } else { None };

@@ -130,7 +130,8 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
         cleanup.finish();
         return Ok(());
     }
-    if let (Some(followed), Some(Reloaded { reloader, objects, .. })) = (followed, reloaded) {
+    if let (Some(followed), Some(Reloaded { reloader, objects, unfollowed, .. })) = (followed, reloaded) {
+        unfollowed.iter().for_each(|(name, reason)| followed.lines.not_followed(name, reason));
         let follower = Follower::start(reloader.clone(), objects, followed)?;
         cleanup.following = Some((follower, reloader));
     }
