@@ -229,6 +229,29 @@ pub enum ErrorKind {
         /// The dylib that was searched first.
         dylib: String,
     },
+    /// The process that runs the code of this session has ended.
+    ///
+    /// - *Cause*: linked code crashed there or called `exit`, or somebody ended the process.
+    /// - *Remedy*: start another executor, make a session with it and link again. Removals in this session succeed.
+    #[error(
+        "the executor process {process} {how}; nothing that was linked there runs any more; start another executor, and link \
+         into a session with it"
+    )]
+    ExecutorEnded {
+        /// The process id.
+        process: u32,
+        /// How it ended, and what it did at that time.
+        how: String,
+    },
+    /// A handle with the type of a function was requested in a session whose code runs in another process. Nothing was done.
+    ///
+    /// - *Cause*: such a handle is a pointer of the process that links.
+    /// - *Remedy*: use `Jit::remote_function`.
+    #[error(
+        "the code of this session runs in another process, so this process has no pointer to it; nothing was done; call it \
+         by `Jit::remote_function`"
+    )]
+    RunsElsewhere,
     /// The session has ended. Nothing was done.
     ///
     /// - *Cause*: the program uses a handle after `ExecutionSession::end`, or after the last `Jit` was dropped.

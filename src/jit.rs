@@ -11,6 +11,7 @@
 //! | `patching/` | functions that are replaced while threads call them |
 //! | `reloading/` | objects of a running program that are replaced |
 //! | `program.rs` | a set of objects that runs as a program |
+//! | `remote.rs` | functions that run in the process of an executor |
 //! | `spare_dylibs.rs` | dylibs of replaced versions, for the next ones |
 //! | `stub.rs`, `symbolize.rs` | handles to stubs; names for addresses of linked code |
 //!
@@ -31,6 +32,8 @@ mod libraries;
 mod patching;
 mod program;
 mod reloading;
+#[cfg(feature = "executor")]
+mod remote;
 mod spare_dylibs;
 mod stub;
 mod symbolize;
@@ -60,6 +63,8 @@ pub use inner::Jit;
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
 pub use reloading::{Reload, Reloader};
+#[cfg(feature = "executor")]
+pub use remote::RemoteFunction;
 pub use stub::Stub;
 pub use symbolize::CodeLocation;
 
@@ -179,6 +184,7 @@ impl Jit {
     /// - [`ErrorKind::InitializerFailed`]: an initialiser of the object failed on another thread.
     /// - [`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns): the session's memory is for links that are never
     ///   run.
+    /// - [`ErrorKind::RunsElsewhere`]: the code runs in the process of an executor.
     ///
     /// If an initialiser throws an exception or panics on this thread, its object is removed and the exception or panic
     /// passes through this call.
@@ -196,6 +202,7 @@ impl Jit {
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
+        self.0.check_runs_here()?;
         self.0.check_own(dylib)?;
         let (address, hold) = match self.0.find_quietly(|| Ok(dylib.find_pinned(name)))?.flatten() {
             Some(found) => found,
@@ -219,6 +226,7 @@ impl Jit {
     pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
         let (address, flags) = self.0.find_address(dylib, name)?;
         if flags.contains(SymbolFlags::THREAD_LOCAL) {
+            self.0.check_runs_here()?;
             let variable = TlsIndex::from_address(address);
             let no_address = || {
                 Error::other(format!(

@@ -174,6 +174,9 @@
 mod arch;
 pub mod base;
 pub mod error;
+#[cfg(feature = "executor")]
+#[allow(unsafe_code)]
+pub mod executor;
 #[allow(unsafe_code)]
 pub mod host;
 #[allow(unsafe_code)]
@@ -188,11 +191,15 @@ pub mod platform;
 mod prefetch;
 pub mod session;
 mod sync;
+#[cfg(feature = "executor")]
+mod wire;
 
 #[doc(inline)]
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
 pub use host::{Function, Symbol};
+#[cfg(feature = "executor")]
+pub use jit::RemoteFunction;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use jit::TierState;

@@ -17,12 +17,17 @@
 //! Builds with debug assertions check the lock order: every [`Mutex`] has a [`Rank`], and each lock operation compares it
 //! with the ranks that the thread holds.
 //!
-//! The asymmetric barrier is in `sync/barriers.rs`, the mutex for which no thread waits long in `sync/fair_mutex.rs`. This file does not decide which lock guards what: the `mod.rs` of each room
-//! does.
+//! The asymmetric barrier is in `sync/barriers.rs`, the mutex for which no thread waits long in `sync/fair_mutex.rs`, threads that
+//! run linked code in `sync/threads.rs`. This file does not decide which lock guards what: the `mod.rs` of each room does.
 
 mod barriers;
 #[cfg(not(loom))]
 mod fair_mutex;
+mod threads;
+
+pub(crate) use threads::sleep;
+#[cfg(feature = "executor")]
+pub(crate) use threads::spawn_for_code;
 
 #[cfg(not(loom))]
 pub(crate) use fair_mutex::FairMutex;
@@ -158,13 +163,6 @@ pub(crate) fn processors() -> usize {
         Ok(set) if set.count() > 0 => set.count() as usize,
         // More than 1,024 processors.
         _ => std::thread::available_parallelism().map_or(1, |count| count.get()),
-    }
-}
-
-/// Sleeps. Under loom, returns at once.
-pub(crate) fn sleep(time: std::time::Duration) {
-    if cfg!(not(loom)) {
-        std::thread::sleep(time);
     }
 }
 

@@ -20,8 +20,14 @@ use crate::error::{Error, Result};
 use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
 use crate::sync::{Arc, StaticMutex};
 
-/// The function behind an entry, which is found at the first call.
+/// What is behind an entry. Called without a lock.
 pub(crate) trait LazyTarget: Send + Sync {
+    /// The address at which the call of the entry continues. The text with which the process aborts, if there is none.
+    fn resolve(&self) -> std::result::Result<ExecutorAddr, String>;
+}
+
+/// The function behind an entry, which is found at the first call.
+pub(crate) trait LazyFunction: Send + Sync {
     /// Finds the code, and keeps it in memory as long as the caller may be in it. Called without a lock.
     fn find(&self) -> Result<ExecutorAddr>;
 
@@ -30,6 +36,14 @@ pub(crate) trait LazyTarget: Send + Sync {
 
     /// The handler that decides where the call continues after a failure.
     fn handler(&self) -> &LazyFailureHandler;
+}
+
+impl<F: LazyFunction> LazyTarget for F {
+    fn resolve(&self) -> std::result::Result<ExecutorAddr, String> {
+        let found = catch(|| self.find());
+        let found = found.unwrap_or_else(|panic| Err(Error::other(format!("looking it up panicked: {panic}"))));
+        found.or_else(|error| self.handler().redirect(&self.failure(&error)))
+    }
 }
 
 /// A registered target. Drop it only when no thread can run its entry any more: that deregisters the target.
@@ -51,6 +65,11 @@ impl CallThrough {
         targets.next += 1;
         targets.by_number.get_or_insert_default().insert(number, target);
         CallThrough { number }
+    }
+
+    /// The number that the entry passes on.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The code of the entry. `slot` is `slot_distance` bytes after the start of the entry, and holds
@@ -78,10 +97,7 @@ extern "C" fn resolve(number: u64) -> u64 {
     let target = TARGETS.lock().by_number.as_ref().and_then(|targets| targets.get(&number).cloned());
     // A caller of an entry keeps it alive, and an entry lives as long as its `CallThrough`.
     let Some(target) = target else { abort("a lazy function was called after its code was freed") };
-    let found = catch(|| target.find());
-    let found = found.unwrap_or_else(|panic| Err(Error::other(format!("looking it up panicked: {panic}"))));
-    let address = found.unwrap_or_else(|error| target.handler().redirect(&target.failure(&error)));
-    address.value()
+    target.resolve().unwrap_or_else(|problem| abort(&problem)).value()
 }
 
 /// Does what the code of the entry with this number does. For models, which cannot run that code.

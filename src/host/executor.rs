@@ -25,6 +25,8 @@ use std::path::Path;
 
 use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, TlsIndex};
+#[cfg(feature = "executor")]
+use crate::error::Error;
 use crate::error::Result;
 use crate::host::call_through::LazyTarget;
 use crate::host::exit_hook::ExitHookFn;
@@ -38,6 +40,28 @@ use crate::sync::Arc;
 
 /// The process that runs linked code.
 pub(crate) trait Executor: Send + Sync + fmt::Debug {
+    /// Whether it is the process that links.
+    fn is_this_process(&self) -> bool {
+        true
+    }
+
+    /// Checks that the process still runs. Most other methods do nothing and find nothing if it does not.
+    ///
+    /// # Errors
+    /// How it ended.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Calls a function of up to six integers or pointers in another process. The caller keeps its code in memory.
+    ///
+    /// # Errors
+    /// The executor is this process. Or how the other one ended, before or in the call.
+    #[cfg(feature = "executor")]
+    fn call(&self, _address: ExecutorAddr, _arguments: &[u64]) -> Result<u64> {
+        Err(Error::other("the code of this session runs in this process; look it up with its type"))
+    }
+
     // ---- symbols ----
 
     /// Finds a symbol that the program or one of its loaded libraries exports.
@@ -239,6 +263,10 @@ pub(crate) trait LazyEntries: Send + Sync {
     /// Number of targets.
     fn count(&self) -> usize;
 
+    /// The number that the entry of a target passes on.
+    #[cfg_attr(not(feature = "executor"), allow(dead_code))]
+    fn number(&self, index: usize) -> u64;
+
     /// The code of the entry of a target. `slot_distance` bytes after the start of the entry is a word with
     /// [`Executor::call_through_address`].
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE];
@@ -259,10 +287,14 @@ pub(crate) trait NameMapFile: Send + Sync {
 
 /// A native program that is set up to start.
 pub(crate) trait NativeProgram {
-    /// Calls `main` on the calling thread, with `errno` zero as at the start of a process. Returns its result.
+    /// Calls `main` on the calling thread, with `errno` zero as at the start of a process. Returns its result, or the status
+    /// with which the process ended, if it is another one.
+    ///
+    /// # Errors
+    /// The process is another one, and a fault ended it.
     ///
     /// # Safety
     /// - At `main` is a function that can be called as `int main(int, char **, char **)`.
     /// - Its code stays in memory until the call has returned.
-    unsafe fn call_main(&mut self, main: ExecutorAddr) -> c_int;
+    unsafe fn call_main(&mut self, main: ExecutorAddr) -> Result<c_int>;
 }

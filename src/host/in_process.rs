@@ -217,6 +217,10 @@ impl LazyEntries for Vec<CallThrough> {
         self.len()
     }
 
+    fn number(&self, index: usize) -> u64 {
+        self[index].number()
+    }
+
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
         self[index].entry(slot_distance)
     }
@@ -235,9 +239,9 @@ impl NameMapFile for NameMap {
 }
 
 impl NativeProgram for ProgramStart {
-    unsafe fn call_main(&mut self, main: ExecutorAddr) -> c_int {
+    unsafe fn call_main(&mut self, main: ExecutorAddr) -> Result<c_int> {
         // SAFETY: H1 - the caller promises a `main` at this address, which is not null. H2 - the caller holds its code.
         let main = unsafe { std::mem::transmute::<usize, MainFunction>(main.value() as usize) };
-        self.call(main)
+        Ok(self.call(main))
     }
 }

@@ -71,12 +71,12 @@ impl LazyFailureHandler {
         LazyFailureHandler(Arc::new(handler))
     }
 
-    /// The address at which the call continues. Aborts the process if the handler supplies none.
-    pub(super) fn redirect(&self, failure: &LazyFailure<'_>) -> ExecutorAddr {
+    /// The address at which the call continues. The text with which the process aborts, if the handler supplies none.
+    pub(super) fn redirect(&self, failure: &LazyFailure<'_>) -> Result<ExecutorAddr, String> {
         match catch(|| (self.0)(failure)) {
-            Ok(Some(address)) if !address.is_null() => address,
-            Ok(_) => abort(&failure.to_string()),
-            Err(panic) => abort(&format!("{failure}; the lazy failure handler panicked: {panic}")),
+            Ok(Some(address)) if !address.is_null() => Ok(address),
+            Ok(_) => Err(failure.to_string()),
+            Err(panic) => Err(format!("{failure}; the lazy failure handler panicked: {panic}")),
         }
     }
 }

@@ -71,9 +71,9 @@ mod thread_local_image;
 mod thread_locals;
 
 pub use call::{Function, FunctionPointer, Symbol};
-pub(crate) use call_through::LazyTarget;
 #[cfg(loom)]
 pub use call_through::enter_for_models;
+pub(crate) use call_through::{LazyFunction, LazyTarget};
 pub(crate) use executor::{
     CodeDumpFile, Executor, ExecutorHandle, HandlerScope, LazyEntries, NameMapFile, ProcessExitHook, ThreadLocalBlock,
     ViewScope,
@@ -87,9 +87,11 @@ pub(crate) use process::ProcessSymbol;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
 
+#[cfg(feature = "executor")]
+pub(crate) use exit_scopes::CodeKeepAlive;
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;
-#[cfg(all(test, not(loom)))]
+#[cfg(any(all(test, not(loom)), feature = "executor"))]
 pub(crate) use {
     executor::{ExecutorResource, HandlerFunctions, LoaderFunction, NativeProgram},
     exit_hook::ExitHookFn,

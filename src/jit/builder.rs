@@ -18,9 +18,13 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+#[cfg(feature = "executor")]
+use crate::error::Error;
 use crate::error::Result;
+#[cfg(feature = "executor")]
+use crate::executor::{ExecutorProcess, Remote, executor_memory};
 use crate::host::{Executor, InProcess, LazyFailureHandler};
-use crate::jit::inner::{Jit, JitInner};
+use crate::jit::inner::{Jit, JitInner, Runs};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
@@ -63,6 +67,8 @@ pub struct JitBuilder {
     wrapped: Vec<String>,
     /// `None`: this process.
     executor: Option<Arc<dyn Executor>>,
+    #[cfg(feature = "executor")]
+    executor_process: Option<ExecutorProcess>,
 }
 
 impl JitBuilder {
@@ -201,9 +207,20 @@ impl JitBuilder {
         self
     }
 
-    /// Runs linked code in the process behind `executor`.
+    /// Runs linked code in another process. Code memory is shared with it, unless [`memory_manager`](Self::memory_manager) was
+    /// called: then [`build`](Self::build) fails.
+    ///
+    /// Handles with a type are pointers of this process, so the session refuses them; call code by
+    /// [`Jit::remote_function`].
+    #[cfg(feature = "executor")]
+    pub fn executor(mut self, executor: &ExecutorProcess) -> JitBuilder {
+        self.executor_process = Some(executor.clone());
+        self
+    }
+
+    /// Runs linked code through `executor`.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn executor(mut self, executor: Arc<dyn Executor>) -> JitBuilder {
+    pub(crate) fn run_through(mut self, executor: Arc<dyn Executor>) -> JitBuilder {
         self.executor = Some(executor);
         self
     }
@@ -216,8 +233,24 @@ impl JitBuilder {
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         let executor = self.executor.unwrap_or_else(|| Arc::new(InProcess));
+        #[cfg(feature = "executor")]
+        let (executor, memory) = match &self.executor_process {
+            Some(_) if self.memory.is_some() => {
+                return Err(Error::other(
+                    "a session with an executor makes its own code memory; nothing was done; leave out `memory_manager`",
+                ));
+            }
+            Some(process) => {
+                let memory = executor_memory(process, |mapper| pool(mapper, self.pool, &self.observers))?;
+                let executor: Arc<dyn Executor> = Arc::new(Remote::new(process));
+                (executor, Some(memory))
+            }
+            None => (executor, self.memory),
+        };
+        #[cfg(not(feature = "executor"))]
+        let memory = self.memory;
         let profile = self.profiler.unwrap_or_else(Profile::from_environment);
-        let memory: Arc<dyn MemoryManager> = match self.memory {
+        let memory: Arc<dyn MemoryManager> = match memory {
             Some(memory) => memory,
             // Debuggers write breakpoints into private memory only, and leave them there.
             None if is_debugged => Arc::new(QuarantineManager::new(pool(SingleMapper, self.pool, &self.observers)?)),
@@ -231,7 +264,11 @@ impl JitBuilder {
             error_reporter: self.error_reporter,
             observers: self.observers,
         });
-        let can_run = memory.can_run();
+        let runs = match (memory.can_run(), executor.is_this_process()) {
+            (false, _) => Runs::Never,
+            (true, true) => Runs::Here,
+            (true, false) => Runs::Elsewhere,
+        };
         let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone(), &self.wrapped);
         let stubs = StubManager::new(memory.clone());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
@@ -265,7 +302,7 @@ impl JitBuilder {
         let static_libraries = Mutex::new(FxHashMap::default());
         Ok(Jit(Arc::new(JitInner {
             session,
-            can_run,
+            runs,
             executor,
             main,
             process,

@@ -55,6 +55,7 @@ impl Jit {
         if !guard.is_of(&self.0.session) {
             return Err(ErrorKind::ForeignGuard { symbol: name.to_string() }.into());
         }
+        self.0.check_runs_here()?;
         let address = match self.0.find_quietly(|| self.0.find_address(dylib, name))? {
             Some((address, _)) => address,
             None => self.0.find_initialized(dylib, name, |_| Some(()))?.0,

@@ -40,8 +40,7 @@ pub struct Jit(pub(in crate::jit) Arc<JitInner>);
 /// What the clones of a [`Jit`] share.
 pub(in crate::jit) struct JitInner {
     pub(in crate::jit) session: ExecutionSession,
-    /// Whether the memory manager is for code that runs.
-    pub(in crate::jit) can_run: bool,
+    pub(in crate::jit) runs: Runs,
     /// The process that runs linked code.
     pub(in crate::jit) executor: Arc<dyn Executor>,
     pub(in crate::jit) main: JitDylib,
@@ -53,6 +52,16 @@ pub(in crate::jit) struct JitInner {
     /// By dylib id. Weak, because the dylib holds its static libraries as a generator.
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
     pub(in crate::jit) spare_dylibs: SpareDylibs,
+}
+
+/// Where linked code runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::jit) enum Runs {
+    Here,
+    /// In the process of an executor.
+    Elsewhere,
+    /// The memory manager is for links that are never run.
+    Never,
 }
 
 impl JitInner {
@@ -67,7 +76,19 @@ impl JitInner {
     /// checks this first: in offline memory a call would jump to an address where nothing is mapped.
     #[inline]
     pub(in crate::jit) fn check_can_run(&self) -> Result<()> {
-        if self.can_run { Ok(()) } else { Err(MemoryFault::NeverRuns.into()) }
+        if self.runs == Runs::Here { Ok(()) } else { self.check_elsewhere() }
+    }
+
+    #[cold]
+    fn check_elsewhere(&self) -> Result<()> {
+        if self.runs == Runs::Never { Err(MemoryFault::NeverRuns.into()) } else { self.executor.check() }
+    }
+
+    /// Checks that linked code does not run in another process. Each method of this room that returns a handle with a pointer checks this
+    /// first.
+    #[inline]
+    pub(in crate::jit) fn check_runs_here(&self) -> Result<()> {
+        if self.runs == Runs::Elsewhere { Err(ErrorKind::RunsElsewhere.into()) } else { Ok(()) }
     }
 
     /// The address and the flags of a symbol that is ready, or is linked by this call.

@@ -100,8 +100,11 @@ impl Program {
     /// on, and its code stays in memory. An exception that the program does not catch ends the process, as it does in a
     /// native program. One program runs at a time.
     ///
+    /// If the session has an executor, the program runs there. An `exit` of the program ends that process, and this call
+    /// returns the status.
+    ///
     /// # Errors
-    /// As [`Jit::lookup`], before anything has run.
+    /// As [`Jit::lookup`], before anything has run. Or the process of the executor was ended by a fault of the program.
     ///
     /// # Safety
     /// - `entry` is a function that can be called as `int main(int, char **, char **)`.
@@ -141,7 +144,7 @@ impl Program {
             move |status| shutdown.run(status, false)
         }));
         hook.register_at_libc();
-        let mut status = 0;
+        let mut status = Ok(0);
         executor.at_stack_end(&mut || {
             let functions = self.jit.0.initializers.run_pending(&dylib);
             shutdown.report(ProgramEvent::Initialized { functions });
@@ -149,10 +152,13 @@ impl Program {
             // pin of the tracker of `main`. Only this thread drops it: after the call, or in an `exit` that never
             // returns.
             status = unsafe { program.call_main(found.address) };
-            shutdown.run(Some(status), true);
+            // After an end by a fault, nothing of the program is left to finish.
+            if let Ok(status) = status {
+                shutdown.run(Some(status), true);
+            }
         });
         drop((hook, call_entry));
-        Ok(status)
+        status
     }
 }
 

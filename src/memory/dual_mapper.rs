@@ -221,7 +221,7 @@ impl Drop for DualWindow {
 
 /// One system call that populates so many pages costs less than a page fault for each. The neighbours of a new module's
 /// pages are populated, too, so the next module finds them.
-const PAGES_AT_ONCE: u32 = 8;
+pub(super) const PAGES_AT_ONCE: u32 = 8;
 
 /// Maps the header, the frame table and the pools with their final protection.
 ///
@@ -250,7 +250,7 @@ unsafe fn map_running_view(shared: &SharedWindow, layout: &WindowLayout) -> Resu
 ///
 /// # Safety
 /// The loader mapped the window of this layout at `base` (M4), and nothing is allocated in it yet (M1).
-unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
+pub(super) unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
     let data = layout.pool(SegmentKind::Data).offset;
     for guard in [table_pages(layout)..dynamic, dynamic + PAGE_SIZE..data] {
@@ -283,7 +283,7 @@ pub(super) unsafe fn map_data_pool(base: u64, layout: &WindowLayout) -> Result<(
 }
 
 #[cold]
-fn no_link_in_child() -> MemoryFault {
+pub(super) fn no_link_in_child() -> MemoryFault {
     MemoryFault::Refused {
         step: "linking in a forked child".to_string(),
         problem: "the code memory belongs to the parent, because of ForkPolicy::Share or because the kernel refused a \

@@ -61,6 +61,28 @@ impl WindowLayout {
         })
     }
 
+    /// The layout of a window in another process: its size, and the offset and size of each pool in [`SegmentKind::ALL`] order.
+    /// `None` if the pools overlap, are not inside the window, or are not in this order.
+    #[cfg(feature = "executor")]
+    pub(crate) fn from_shape(size: u64, pools: [(u64, u64); 3]) -> Option<WindowLayout> {
+        let table = (pools[0].1 / TEXT_GRANULE).checked_mul(FRAME_SLOT)?;
+        let mut end = FRAME_TABLE_OFFSET.checked_add(table)?;
+        for (offset, size) in pools {
+            let is_aligned = offset.is_multiple_of(CHUNK) && size.is_multiple_of(CHUNK) && size > 0;
+            if !is_aligned || end.checked_add(GUARD)? > offset {
+                return None;
+            }
+            end = offset.checked_add(size)?;
+        }
+        let [.., read_only, _] = pools;
+        let pools = pools.map(|(offset, size)| PoolRange { offset, size });
+        (end == size && size <= MAX_WINDOW).then_some(WindowLayout {
+            size,
+            pools,
+            file_size: read_only.0 + read_only.1,
+        })
+    }
+
     /// The size of the window in bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -152,6 +174,29 @@ mod tests {
             assert_eq!(layout.pools[2].offset + layout.pools[2].size, layout.size);
             assert!(layout.pools.iter().all(|pool| pool.offset % CHUNK == 0 && pool.size % CHUNK == 0));
             assert!(layout.size <= megabytes << 20);
+        }
+    }
+
+    #[cfg(feature = "executor")]
+    #[test]
+    fn a_layout_is_made_again_from_its_shape_and_from_no_other_one() {
+        for megabytes in [32, 64, 100, 512, 1024, 2047] {
+            let layout = WindowLayout::divide(megabytes << 20).unwrap();
+            let pools = layout.pools.map(|pool| (pool.offset, pool.size));
+            assert_eq!(WindowLayout::from_shape(layout.size, pools), Some(layout));
+            let refused = |change: fn(&mut u64, &mut [(u64, u64); 3])| {
+                let (mut size, mut pools) = (layout.size, pools);
+                change(&mut size, &mut pools);
+                assert_eq!(WindowLayout::from_shape(size, pools), None);
+            };
+            refused(|size, _| *size += CHUNK);
+            refused(|_, pools| pools[0].0 = 0);
+            refused(|_, pools| pools[1].0 -= CHUNK);
+            refused(|_, pools| pools[1].1 = 0);
+            refused(|_, pools| pools[0].1 += PAGE_SIZE);
+            refused(|_, pools| pools[2].0 = u64::MAX - CHUNK + 1);
+            refused(|size, pools| (*size, pools[2].1) = (*size + (1 << 40), pools[2].1 + (1 << 40)));
+            refused(|_, pools| pools.swap(0, 2));
         }
     }
 

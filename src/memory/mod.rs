@@ -96,6 +96,10 @@ mod memory_map;
 mod offline;
 mod options;
 mod page_set;
+#[cfg(feature = "executor")]
+mod peer_mapper;
+#[cfg(feature = "executor")]
+mod peer_window;
 mod placement;
 mod plan;
 mod process_marker;
@@ -133,6 +137,10 @@ pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 pub use offline::OfflineMemory;
 pub use options::{OnFull, SlabPoolOptions};
+#[cfg(feature = "executor")]
+pub(crate) use peer_mapper::{PeerMapper, PeerPlace, WindowPeer};
+#[cfg(feature = "executor")]
+pub(crate) use peer_window::PeerWindow;
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
 #[cfg(loom)]
 pub use purge_thread::PurgeThread;

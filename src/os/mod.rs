@@ -12,6 +12,7 @@
 //! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
 //! | `loader_calls.rs` | `dlsym`, `dlvsym`, `dladdr` and `dlerror` on behalf of linked code |
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
+//! | `socket.rs` | sockets that carry descriptors |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
 //! # Invariants
@@ -48,6 +49,8 @@ mod named_file;
 mod pages;
 mod process;
 mod profile;
+#[cfg(feature = "executor")]
+mod socket;
 mod static_loader;
 mod vm;
 
@@ -71,6 +74,8 @@ pub(crate) use process::{
     is_traced, register_at_fork, register_at_quick_exit,
 };
 pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
+#[cfg(feature = "executor")]
+pub(crate) use socket::{MAX_DESCRIPTORS, receive, send, set_standard_input, take_standard_input};
 pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,

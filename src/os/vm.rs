@@ -76,6 +76,12 @@ pub(crate) enum FixedPages<'a> {
         /// Whether the pages are executable. They are readable in any case, and never writable.
         executable: bool,
     },
+    /// All pages of a file, shared, readable and writable.
+    #[cfg(feature = "executor")]
+    SharedWritable {
+        /// The file.
+        file: &'a File,
+    },
     /// Private zeroes, readable and writable.
     PrivateZero,
     /// No access: every access faults.
@@ -92,6 +98,10 @@ pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: Fixed
         FixedPages::Shared { file, offset, executable } => {
             let execute = if executable { libc::PROT_EXEC } else { 0 };
             (libc::PROT_READ | execute, libc::MAP_SHARED, file.as_raw_fd(), offset)
+        }
+        #[cfg(feature = "executor")]
+        FixedPages::SharedWritable { file } => {
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
         }
         FixedPages::PrivateZero => {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -30,7 +30,7 @@ use std::fmt;
 use crate::arch::{Arch, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyTarget};
+use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyFunction, LazyTarget};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::platform::init_fini::InitFiniRegistry;
@@ -241,7 +241,7 @@ impl LazyEntry {
     }
 }
 
-impl LazyTarget for Binding {
+impl LazyFunction for Binding {
     /// Called for the first call, and for calls that start before the first one has bound the name. All of them bind to
     /// the same function.
     fn find(&self) -> Result<ExecutorAddr> {

@@ -25,7 +25,7 @@ const LONGEST_FILE: usize = 700;
 /// External crates that a room may name only if its imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
 /// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
-const HOST_NAMES: [&str; 24] = [
+const HOST_NAMES: [&str; 32] = [
     "Executor",
     "InProcess",
     "ExecutorHandle",
@@ -40,6 +40,14 @@ const HOST_NAMES: [&str; 24] = [
     "StaticTls",
     "Stamp",
     "LazyTarget",
+    "LazyFunction",
+    "CodeKeepAlive",
+    "ExecutorResource",
+    "ExitHookFn",
+    "HandlerFunctions",
+    "KeepAliveFn",
+    "LoaderFunction",
+    "NativeProgram",
     "LoaderView",
     "SymbolSearch",
     "ViewScope",

@@ -15,6 +15,7 @@ use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
+use jittison::executor::ExecutorProcess;
 use jittison::link::Archive;
 use jittison::memory::{OnFull, Placement};
 use jittison::platform::StaticLibraries;
@@ -52,7 +53,9 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
-    let jit = if args.no_exec { offline_session(args)? } else { session(args, threads, &unreceived)? };
+    let executor = args.executor.as_deref().map(start_executor).transpose()?;
+    let jit =
+        if args.no_exec { offline_session(args)? } else { session(args, threads, executor.as_ref(), &unreceived)? };
     let totals = Arc::new(LinkTotals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
         jit.layer().add_plugin(Arc::new(LinkTotalsPlugin(totals.clone())));
@@ -140,17 +143,40 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     // SAFETY: B1 - the user promises that the objects may run and that the entry is a `main`. `check_entry` found that the
     // program defines it, as a function or without a type.
     let status = unsafe { program.run(&args.entry, &arguments, observe) }.map_err(message_of)?;
+    if let Some(executor) = executor {
+        // It writes what the C library there has buffered. It has ended already if the program called `exit`.
+        let _ = executor.end();
+    }
     // Exit here, without drops. Threads may still run code that was not removed, or this is a child that the program forked.
     std::process::exit(status)
 }
 
+/// Starts an executor. An empty path is that of the program beside this one.
+fn start_executor(path: &Path) -> Result<ExecutorProcess, String> {
+    let beside = || Ok(std::env::current_exe()?.with_file_name("jittison-executor"));
+    let path = if path.as_os_str().is_empty() {
+        beside().map_err(|error: std::io::Error| format!("this program has no path: {error}"))?
+    } else {
+        path.to_path_buf()
+    };
+    ExecutorProcess::start(path).map_err(message_of)
+}
+
 /// Creates a session that also searches the libraries that C and C++ programs use by default.
-fn session(args: &RunArgs, threads: usize, unreceived: &Unreceived) -> Result<Jit, String> {
+fn session(
+    args: &RunArgs,
+    threads: usize,
+    executor: Option<&ExecutorProcess>,
+    unreceived: &Unreceived,
+) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
     let default: &[&str] = if args.nodefaultlibs { &[] } else { &DEFAULT_LIBRARIES };
     let mut builder = default.iter().fold(near, |builder, name| builder.library(name));
     builder = args.wrap.iter().fold(builder, |builder, symbol| builder.wrap(symbol));
+    if let Some(executor) = executor {
+        builder = builder.executor(executor);
+    }
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }

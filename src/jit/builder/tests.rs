@@ -39,7 +39,7 @@ fn linked_code_reaches_the_process_only_through_the_executor() {
     let compile = |source| gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source);
     let (Some(object), Some(user_object)) = (compile(OBJECT), compile(USER)) else { return };
     let log = Log::default();
-    let builder = Jit::builder().executor(Arc::new(Recorder(log.clone()))).library("libm.so.6");
+    let builder = Jit::builder().run_through(Arc::new(Recorder(log.clone()))).library("libm.so.6");
     let jit = builder.debugger(true).profiler(Some(Profile::JitDump)).build().unwrap();
     assert_eq!(log.take(), ["add_exit_hook", "create_code_dump"]);
 
@@ -102,7 +102,7 @@ fn a_program_starts_and_ends_only_through_the_executor() {
     own_process!();
     let object: &[u8] = include_bytes!("../../../docs/examples/program.o");
     let log = Log::default();
-    let jit = Jit::builder().executor(Arc::new(Recorder(log.clone()))).build().unwrap();
+    let jit = Jit::builder().run_through(Arc::new(Recorder(log.clone()))).build().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let program = Program::new(&jit, &tracker).unwrap();
     jit.add_object(&tracker, "program.o", object).unwrap();
@@ -351,6 +351,10 @@ impl LazyEntries for Noted<Box<dyn LazyEntries>> {
         self.value.count()
     }
 
+    fn number(&self, index: usize) -> u64 {
+        self.value.number(index)
+    }
+
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
         self.log.note("entry");
         self.value.entry(index, slot_distance)
@@ -364,7 +368,7 @@ impl CodeDumpFile for Noted<()> {
 }
 
 impl NativeProgram for Noted<Box<dyn NativeProgram>> {
-    unsafe fn call_main(&mut self, main: ExecutorAddr) -> c_int {
+    unsafe fn call_main(&mut self, main: ExecutorAddr) -> Result<c_int> {
         self.log.note("call_main");
         // SAFETY: J1 - the caller makes the same promises.
         unsafe { self.value.call_main(main) }

@@ -12,7 +12,7 @@
 use crate::arch::{Arch, CounterTarget, TemplateField};
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, Result};
-use crate::host::{LazyFailure, LazyFailureHandler, LazyTarget};
+use crate::host::{LazyFailure, LazyFailureHandler, LazyFunction};
 use crate::jit::inner::JitInner;
 use crate::link::{BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol};
 use crate::session::{JitDylib, ResourceTracker};
@@ -93,7 +93,7 @@ fn graph(name: &str, function: &str, body: &str, calls: u64, entry: ExecutorAddr
     graph.finish()
 }
 
-impl LazyTarget for UsedUp {
+impl LazyFunction for UsedUp {
     fn find(&self) -> Result<ExecutorAddr> {
         (self.on_used_up)();
         match self.address.load(Ordering::Acquire) {

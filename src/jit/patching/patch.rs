@@ -308,6 +308,7 @@ impl PreparedPatch {
     /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn lookup<F: FunctionPointer>(&self, name: &str) -> Result<Function<F>> {
+        self.patchable.jit.0.check_runs_here()?;
         let dylib = &self.version.code().dylib;
         let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?.pop();
         let pin = found.as_ref().and_then(|found| self.patchable.jit.session().pin(found.symbol.as_ref()?));

@@ -1,0 +1,146 @@
+//! [`Lane`]: one socket between a thread of the controller and a thread of the executor.
+//!
+//! Messages nest on a lane (`src/wire/mod.rs`), so at most one is under way in each direction. The methods take `&self`, so that
+//! a thread that waits for an answer can use its lane for what it is asked meanwhile.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::os;
+use crate::wire::{self, BadFrame, Side};
+
+/// One end of a lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    stream: UnixStream,
+}
+
+/// Why a lane cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// The other side has closed its end, or its process has ended.
+    #[error("the other process has closed the connection")]
+    Closed,
+    /// Nothing arrived before the deadline.
+    #[error("the other process did not answer in time")]
+    Late,
+    /// The kernel refused.
+    #[error("the connection failed: {0}")]
+    Refused(#[from] io::Error),
+    /// The other side broke the protocol.
+    #[error("the other process sent what the protocol does not allow: {0}")]
+    Nonsense(String),
+}
+
+impl From<BadFrame> for Broken {
+    fn from(bad: BadFrame) -> Broken {
+        Broken::Nonsense(bad.to_string())
+    }
+}
+
+impl Lane {
+    pub(super) fn new(stream: UnixStream) -> Lane {
+        Lane { stream }
+    }
+
+    /// Two ends.
+    pub(super) fn pair() -> io::Result<(Lane, OwnedFd)> {
+        let (own, other) = UnixStream::pair()?;
+        Ok((Lane::new(own), other.into()))
+    }
+
+    /// The same end again.
+    pub(super) fn try_clone(&self) -> io::Result<Lane> {
+        self.stream.try_clone().map(Lane::new)
+    }
+
+    /// Limits how long a message may take to arrive.
+    pub(super) fn set_deadline(&self, deadline: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(deadline)
+    }
+
+    /// Ends all waiting on both ends.
+    pub(super) fn close(&self) {
+        // It fails only if the lane is closed already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Sends a message, with descriptors.
+    pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+        self.send_frame(&wire::encode(message)?, descriptors)
+    }
+
+    /// Receives a message, and the descriptors that come with it.
+    pub(super) fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), Broken> {
+        let (bytes, descriptors) = self.receive_frame()?;
+        Ok((wire::decode(&bytes)?, descriptors))
+    }
+
+    /// Sends the first frame, with descriptors.
+    pub(super) fn greet(&self, own: Side, descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+        let text = wire::greeting(own);
+        let length = (text.len() as u32).to_le_bytes();
+        self.send_frame(&[&length, text.as_bytes()].concat(), descriptors)
+    }
+
+    /// Receives the first frame of the other side. The error of a lane that is broken, or the text of another version.
+    pub(super) fn receive_greeting(&self, other: Side) -> Result<Vec<OwnedFd>, Broken> {
+        let (bytes, descriptors) = self.receive_frame()?;
+        let expected = wire::greeting(other);
+        if bytes == expected.as_bytes() {
+            return Ok(descriptors);
+        }
+        let theirs = String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned();
+        Err(Broken::Nonsense(format!("it says `{theirs}` and not `{expected}`")))
+    }
+
+    fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+        os::send(&self.stream, frame, descriptors).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Broken::Closed,
+            _ => Broken::Refused(error),
+        })
+    }
+
+    fn receive_frame(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
+        let mut descriptors = Vec::new();
+        let mut field = [0; 4];
+        self.fill(&mut field, &mut descriptors)?;
+        let mut left = wire::frame_length(field)?;
+        let mut bytes = Vec::new();
+        // In pieces, so that a length alone allocates no memory.
+        while left > 0 {
+            let start = bytes.len();
+            bytes.resize(start + left.min(PIECE), 0);
+            self.fill(&mut bytes[start..], &mut descriptors)?;
+            left -= bytes.len() - start;
+        }
+        if descriptors.len() > os::MAX_DESCRIPTORS {
+            return Err(Broken::Nonsense(format!("{} descriptors in one message", descriptors.len())));
+        }
+        Ok((bytes, descriptors))
+    }
+
+    /// Fills a buffer.
+    fn fill(&self, mut bytes: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            let received = os::receive(&self.stream, bytes, descriptors).map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionReset => Broken::Closed,
+                io::ErrorKind::WouldBlock => Broken::Late,
+                _ => Broken::Refused(error),
+            })?;
+            if received == 0 {
+                return Err(Broken::Closed);
+            }
+            bytes = &mut bytes[received..];
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are received at a time.
+const PIECE: usize = 1 << 20;

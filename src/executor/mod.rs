@@ -1,0 +1,84 @@
+//! Link here, run in another process of this machine: [`ExecutorProcess`] and [`serve`].
+//!
+//! The process that links is the *controller*, the one that runs is the *executor* (ORC: `ExecutionSession` and
+//! `ExecutorProcessControl`). The code memory is shared: a link writes it here, and it is in the executor at once. A link that
+//! needs no symbol of the executor, no initialiser and no thread-local block sends no message.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), jittison::Error> {
+//! use jittison::executor::ExecutorProcess;
+//!
+//! let executor = ExecutorProcess::start("jittison-executor")?;
+//! let jit = jittison::Jit::builder().executor(&executor).build()?;
+//! let tracker = jit.main_dylib().create_tracker()?;
+//! jit.add_object(&tracker, "add.o", std::fs::read("add.o").unwrap())?;
+//! let add = jit.remote_function(jit.main_dylib(), "add")?;
+//! assert_eq!(add.call(&[2, 3])?, 5);
+//! # Ok(()) }
+//! ```
+//!
+//! # How it is built
+//!
+//! | file | side | what it does |
+//! |---|---|---|
+//! | `lane.rs` | both | one socket between two threads |
+//! | `process.rs` | controller | starts the executor, gives each thread a lane, notices its end |
+//! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
+//! | `registered.rs` | controller | what the executor may ask about, and the answers |
+//! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
+//! | `serve.rs` | executor | the control socket, and the end of the process |
+//! | `asking.rs` | executor | the lane of each thread, and questions to the controller |
+//! | `answers.rs` | executor | what each request does: it calls `InProcess` of `host` |
+//! | `questions.rs` | executor | what stands in the executor for targets, views, hooks and holds of the controller |
+//!
+//! # Lanes
+//! Each thread of the controller that makes a request has a lane of its own, with a thread of the executor at the other end. So
+//! code that a thread of the controller calls always runs on the same thread of the executor, with the same thread-local
+//! variables. While code runs there, it may ask: a lazy function is called, `dlsym`, `exit`. The waiting thread of the controller
+//! answers on the same lane, and may make requests meanwhile, which the waiting thread of the executor serves. A thread that
+//! linked code itself has started gets a lane at its first question, with a new thread of the controller at the other end.
+//!
+//! # One link, one removal
+//! 1. The link reads the object here. A name that no dylib has is a `FindSymbol` at the executor, once for each name.
+//! 2. The pools give out addresses of the executor, and a view of the same pages here.
+//! 3. The link writes code, constants, data and frames through that view. Nothing is sent.
+//! 4. An object with thread-local variables loads a block there; one with exit handlers opens a scope there.
+//! 5. A lookup runs the initialisers that wait: one request each.
+//! 6. A removal runs finalisers and closes scopes: requests, if there are any.
+//! 7. The pools take the memory back. A purge removes its pages from the file, and so from both processes.
+//!
+//! # The end of an executor
+//! A crash of linked code ends the executor and not the controller. Every request then fails with
+//! [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded), also those under way. Removals succeed. If the controller
+//! ends, the executor ends, too.
+//!
+//! # Limits
+//! - The executor is no sandbox: linked code there has the rights of its user. It shares the data pool with the controller.
+//! - Handles with a type ([`Function`](crate::Function), [`Symbol`](crate::Symbol), patchable functions) are pointers of the
+//!   process that links, so a session with an executor refuses them. [`RemoteFunction`](crate::RemoteFunction) takes their place.
+//! - Large sections, perf's files and breakpoints of debuggers in linked code are refused or not supported.
+//! - A child that linked code forks shares its data with its parent.
+//! - x86-64 only: on AArch64 the caches of the other process would have to be flushed.
+//!
+//! # Invariants
+//! - **E1** *Code of a request is held.* The controller keeps the code of an address that a request calls in memory until the
+//!   answer has arrived, or until the executor has ended.
+//! - **E2** *Functions of a request.* The controller asks for a call only with an address that was looked up as a function, or
+//!   that an object lists as an initialiser or finaliser. The executor belongs to its controller: it runs what it is told to.
+//! - **E3** *Memory.* A pool of `memory` makes every allocation. This process reads and writes it through the views of the pool;
+//!   addresses of the executor are only numbers here.
+
+mod answers;
+mod asking;
+mod lane;
+mod process;
+mod questions;
+mod registered;
+mod requests;
+mod serve;
+mod windows;
+
+pub use process::ExecutorProcess;
+pub(crate) use requests::Remote;
+pub use serve::{serve, serve_standard_input};
+pub(crate) use windows::executor_memory;

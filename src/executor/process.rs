@@ -1,0 +1,398 @@
+//! [`ExecutorProcess`] and [`Peer`]: the executor as the controller knows it.
+//!
+//! # States
+//!
+//! | state | from | requests | left by |
+//! |---|---|---|---|
+//! | running | the greeting | are sent | a lane breaks; `end`; the drop of the last handle |
+//! | ended | the process was waited for | fail with the reason, which never changes | – |
+//!
+//! The thread that finds its lane broken waits for the process, which is about to end. An executor that closes a lane and does
+//! not end is killed after [`GRACE`]. A request of another thread finds its lane broken then, too.
+//!
+//! # Threads
+//! A listener waits for lanes of threads that the controller does not know, and starts a thread for each. It holds no strong
+//! handle, and ends with the executor.
+//!
+//! # Forks
+//! A forked child has copies of the sockets. It sends nothing and closes only its copies.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::lane::{Broken, Lane};
+use crate::executor::registered::Registered;
+use crate::sync::{Arc, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code};
+use crate::wire::{Answer, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
+
+/// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
+///
+/// A handle: clones are of the same process. It ends when the last clone and the last session with it are dropped, or when
+/// this process ends.
+#[derive(Clone)]
+pub struct ExecutorProcess(pub(super) Arc<Peer>);
+
+/// What the clones and the sessions share.
+pub(super) struct Peer {
+    /// Tells executors apart that one thread uses.
+    number: u64,
+    /// The process that started it.
+    owner: u32,
+    pub(super) facts: Facts,
+    /// Carries requests for further lanes.
+    control: Mutex<Lane>,
+    /// The same socket, to end the executor while a thread waits for an answer.
+    control_end: Lane,
+    child: Mutex<Child>,
+    ended: StaticCell<Ended>,
+    pub(super) registered: Arc<Registered>,
+}
+
+/// How an executor ended.
+struct Ended {
+    how: String,
+    /// Its exit status, if it called `exit`.
+    status: Option<i32>,
+}
+
+/// The number of an executor, the executor, and the lane of this thread.
+type OwnLane = (u64, Weak<Peer>, Rc<Lane>);
+
+plain_thread_local! {
+    /// The lanes of this thread.
+    static LANES: RefCell<Vec<OwnLane>> = const { RefCell::new(Vec::new()) };
+}
+
+impl ExecutorProcess {
+    /// Starts a program that [serves](super::serve_standard_input), such as `jittison-executor`, without arguments. A name
+    /// without `/` is searched in `PATH`.
+    ///
+    /// # Errors
+    /// As [`start_command`](Self::start_command).
+    pub fn start(program: impl AsRef<OsStr>) -> Result<ExecutorProcess> {
+        ExecutorProcess::start_command(Command::new(program))
+    }
+
+    /// Starts a command that [serves](super::serve_standard_input). Its standard input is replaced by a socket; the executor
+    /// takes over the standard input of this process when it is connected.
+    ///
+    /// # Errors
+    /// The program cannot be started, or does not serve, or is of another version or architecture. On AArch64: always.
+    pub fn start_command(mut command: Command) -> Result<ExecutorProcess> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |problem: String| Error::from(ErrorKind::File { path: name.clone(), problem });
+        if crate::arch::FETCHES_EARLY {
+            return Err(failed("executors are supported on x86-64 only".to_string()));
+        }
+        let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
+        let control_end = control.try_clone().map_err(|error| failed(error.to_string()))?;
+        let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
+        let child = command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        // Its copy of the socket would keep the connection open when the executor ends.
+        drop(command);
+        let mut started = Started(Some(child));
+        let facts = connect(&control, back_other.as_fd())
+            .map_err(|problem| failed(format!("it does not serve as an executor: {problem}")))?;
+        drop(back_other);
+        static NEXT: MappedU64 = MappedU64::new(0);
+        let child = started.0.take().ok_or_else(|| failed("it was lost".to_string()))?;
+        let peer = Arc::new(Peer {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            owner: std::process::id(),
+            facts,
+            control: Mutex::new(control),
+            control_end,
+            child: Mutex::new(child),
+            ended: StaticCell::new(),
+            registered: Arc::new(Registered::new()),
+        });
+        listen(Arc::downgrade(&peer), back)?;
+        Ok(ExecutorProcess(peer))
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.0.facts.process
+    }
+
+    /// Ends the executor as by `exit(0)`, and waits until it has ended. It writes what its C library has buffered. Sessions
+    /// with this executor cannot call code any more.
+    ///
+    /// # Errors
+    /// It had ended before, or it did not end in time and was killed.
+    pub fn end(&self) -> Result<()> {
+        self.0.check()?;
+        self.0.control_end.close();
+        let ended = self.0.wait("it was asked to");
+        match ended.status {
+            Some(0) => Ok(()),
+            _ => Err(self.0.error(ended)),
+        }
+    }
+}
+
+/// Kills a process that was started and does not serve.
+struct Started(Option<Child>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // Both fail only if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Exchanges the greetings, and passes the socket for lanes of the executor and the standard input on.
+fn connect(control: &Lane, back: BorrowedFd<'_>) -> std::result::Result<Facts, Broken> {
+    control.set_deadline(Some(TIME_TO_START))?;
+    control.greet(Side::Controller, &[back, std::io::stdin().as_fd()])?;
+    control.receive_greeting(Side::Executor)?;
+    match control.receive()? {
+        (ToController::Answer(Answer::Facts(facts)), _) => {
+            control.set_deadline(None)?;
+            Ok(facts)
+        }
+        (other, _) => Err(Broken::Nonsense(format!("{other:?} after the greeting"))),
+    }
+}
+
+/// Starts the listener.
+fn listen(peer: Weak<Peer>, back: Lane) -> Result<()> {
+    let body = move || {
+        while let Ok((ToController::Ask(Question::OpenLane), descriptors)) = back.receive() {
+            let Some(descriptor) = descriptors.into_iter().next() else { break };
+            let (peer, lane) = (peer.clone(), Lane::new(descriptor.into()));
+            let body = move || serve_questions(&peer, Rc::new(lane));
+            // Without a thread the lane closes, and the executor's thread learns that nobody answers.
+            let _ = spawn_for_code("jittison-lane", body);
+            if back.send(&ToExecutor::Answer(QuestionAnswer::Done), &[]).is_err() {
+                break;
+            }
+        }
+    };
+    spawn_for_code("jittison-lanes", body)
+        .map_err(|error| Error::other(format!("no thread for the executor can be started: {error}")))
+}
+
+/// Answers the questions of a thread of the executor. Requests that this thread makes meanwhile use the same lane.
+fn serve_questions(peer: &Weak<Peer>, lane: Rc<Lane>) {
+    let number = peer.upgrade().map(|peer| peer.number);
+    if let Some(number) = number {
+        LANES.with_borrow_mut(|lanes| lanes.push((number, peer.clone(), lane.clone())));
+    }
+    while let Ok((ToController::Ask(question), _)) = lane.receive() {
+        let Some(peer) = peer.upgrade() else { break };
+        if lane.send(&ToExecutor::Answer(peer.registered.answer(question)), &[]).is_err() {
+            break;
+        }
+    }
+}
+
+impl Peer {
+    /// Sends a request and returns its answer. Answers what the executor asks meanwhile.
+    ///
+    /// # Errors
+    /// The text of [`Answer::Failed`], or how the executor has ended.
+    pub(super) fn ask(self: &Arc<Self>, request: Request) -> Result<Answer> {
+        self.ask_with(request, &[])
+    }
+
+    /// As [`ask`](Self::ask), with descriptors.
+    pub(super) fn ask_with(self: &Arc<Self>, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer> {
+        self.check()?;
+        let lane = self.lane()?;
+        let answer = self.converse(&lane, &request, descriptors).map_err(|broken| self.broken(&request, &broken))?;
+        match answer {
+            Answer::Failed(problem) => Err(Error::other(problem)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// As [`ask`](Self::ask), for a request whose answer is `Done`.
+    pub(super) fn tell(self: &Arc<Self>, request: Request) -> Result<()> {
+        match self.ask(request)? {
+            Answer::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The error for an answer that does not fit its request.
+    pub(super) fn unexpected(&self, answer: &Answer) -> Error {
+        Error::other(format!("the executor process {} answered {answer:?}, which does not fit", self.facts.process))
+    }
+
+    /// Checks that the executor runs, and that this is the process that started it.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.ended.get() {
+            Some(ended) => Err(self.error(ended)),
+            None if self.owner != std::process::id() => {
+                Err(self
+                    .error(&Ended { how: "belongs to the parent of this forked process".to_string(), status: None }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The exit status, if the executor has called `exit`.
+    pub(super) fn exit_status(&self) -> Option<i32> {
+        self.ended.get()?.status
+    }
+
+    fn converse(
+        &self,
+        lane: &Lane,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> std::result::Result<Answer, Broken> {
+        lane.send(&ToExecutor::Ask(request.clone()), descriptors)?;
+        loop {
+            match lane.receive()?.0 {
+                ToController::Answer(answer) => return Ok(answer),
+                ToController::Ask(question) => {
+                    lane.send(&ToExecutor::Answer(self.registered.answer(question)), &[])?;
+                }
+            }
+        }
+    }
+
+    /// The lane of this thread. Late in the end of a thread, a new one.
+    fn lane(self: &Arc<Self>) -> Result<Rc<Lane>> {
+        let find = |lanes: &RefCell<Vec<OwnLane>>| {
+            let lanes = lanes.borrow();
+            lanes.iter().find(|(number, ..)| *number == self.number).map(|(.., lane)| lane.clone())
+        };
+        if let Ok(Some(lane)) = LANES.try_with(find) {
+            return Ok(lane);
+        }
+        let lane = Rc::new(self.open_lane()?);
+        let entry = (self.number, Arc::downgrade(self), lane.clone());
+        // After the variable is destroyed, the lane serves one request.
+        let _ = LANES.try_with(|lanes| {
+            let mut lanes = lanes.borrow_mut();
+            lanes.retain(|(_, peer, _)| peer.strong_count() > 0);
+            lanes.push(entry);
+        });
+        Ok(lane)
+    }
+
+    fn open_lane(&self) -> Result<Lane> {
+        let (own, other) = Lane::pair().map_err(|error| Error::other(format!("a lane cannot be made: {error}")))?;
+        let answer = {
+            let control = self.control.lock();
+            let sent = control.send(&ToExecutor::Ask(Request::OpenLane), &[other.as_fd()]);
+            sent.and_then(|()| control.receive())
+        };
+        match answer {
+            Ok((ToController::Answer(Answer::Done), _)) => Ok(own),
+            Ok((ToController::Answer(Answer::Failed(problem)), _)) => Err(Error::other(problem)),
+            Ok((other, _)) => Err(Error::other(format!("the executor answered {other:?} to a request for a lane"))),
+            Err(broken) => Err(self.broken(&Request::OpenLane, &broken)),
+        }
+    }
+
+    /// Waits for the end of an executor whose lane is broken. Returns the error of the request.
+    fn broken(&self, request: &Request, broken: &Broken) -> Error {
+        let during = match request {
+            Request::Call { address, .. } => format!("it called the function at {address:#x}"),
+            Request::RunInitializer { address } => format!("it ran the initialiser or finaliser at {address:#x}"),
+            Request::CallMain { address, .. } => format!("it ran `main` at {address:#x}"),
+            Request::RunExitHandlers { .. } => "it ran exit handlers".to_string(),
+            Request::FindSymbol { name } => format!("it searched for `{name}`"),
+            Request::OpenLibrary { name } => format!("it opened the library `{name}`"),
+            _ => "it served a request".to_string(),
+        };
+        let during = match broken {
+            Broken::Closed => during,
+            other => format!("{during} ({other})"),
+        };
+        self.error(self.wait(&format!("while {during}")))
+    }
+
+    /// Waits for the end of the process, and kills it after a while. `when` completes the text.
+    fn wait(&self, when: &str) -> &Ended {
+        let ended = self.ended.get_or_init(|| {
+            let mut child = self.child.lock();
+            let (status, was_killed) = wait_or_kill(&mut child);
+            match status {
+                Some(status) if !was_killed => Ended { how: format!("{} {when}", how(status)), status: status.code() },
+                _ => Ended { how: format!("did not end in time {when}, and was killed"), status: None },
+            }
+        });
+        self.registered.drop_holds();
+        ended
+    }
+
+    fn error(&self, ended: &Ended) -> Error {
+        ErrorKind::ExecutorEnded { process: self.facts.process, how: ended.how.clone() }.into()
+    }
+}
+
+/// Waits for a process, and kills it after [`GRACE`]. Returns its status, and whether it was killed.
+fn wait_or_kill(child: &mut Child) -> (Option<ExitStatus>, bool) {
+    let end = Instant::now() + GRACE;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return (Some(status), false),
+            Ok(None) if Instant::now() < end => sleep(pause),
+            Ok(None) | Err(_) => break,
+        }
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+    // Both fail only if it has ended.
+    let _ = child.kill();
+    (child.wait().ok(), true)
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was ended by signal {signal}{}", signal_name(signal)),
+        (None, Some(code)) => format!("ended with status {code}"),
+        (None, None) => format!("ended ({status})"),
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        5 => " (SIGTRAP)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}
+
+/// How long an executor may take to greet. A program may do other work before it serves.
+const TIME_TO_START: Duration = Duration::from_secs(30);
+
+/// How long an executor may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() && self.ended.get().is_none() {
+            self.control_end.close();
+            self.wait("it was no longer needed");
+        }
+    }
+}
+
+impl fmt::Debug for ExecutorProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "executor process {}", self.id())
+    }
+}

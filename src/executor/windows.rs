@@ -1,0 +1,108 @@
+//! The code memory of an executor: windows by requests, and [`ExecutorMemory`], the manager over them.
+
+use std::os::fd::BorrowedFd;
+
+use crate::base::{ExecutorAddr, SegmentKind};
+use crate::error::{Error, MemoryFault, Result};
+use crate::executor::process::{ExecutorProcess, Peer};
+use crate::memory::{
+    Finalized, Frame, InFlight, MemoryManager, MemoryMap, MemoryStatistics, PeerMapper, PeerPlace, Placement, Released,
+    SegmentPlan, SlabPool, WindowLayout, WindowPeer,
+};
+use crate::sync::Arc;
+use crate::wire::{Answer, PlaceOfWindow, Request, WindowShape};
+
+impl WindowPeer for Handle {
+    fn reserve(&self, layout: &WindowLayout, placement: Placement) -> std::result::Result<PeerPlace, MemoryFault> {
+        let pools = SegmentKind::ALL.map(|pool| (layout.pool(pool).offset, layout.pool(pool).size));
+        let shape = WindowShape { size: layout.size(), pools };
+        let answer = self.0.ask(Request::ReserveWindow { shape, placement: placement_number(placement) });
+        match answer.map_err(refused("reserving a window"))? {
+            Answer::Window(PlaceOfWindow { window, base, preferred, nonce, is_loaded }) => {
+                Ok(PeerPlace { window, base: ExecutorAddr::new(base), preferred, nonce, is_loaded })
+            }
+            other => Err(refused("reserving a window")(self.0.unexpected(&other))),
+        }
+    }
+
+    fn map(&self, window: u64, code: BorrowedFd<'_>, data: BorrowedFd<'_>) -> std::result::Result<(), MemoryFault> {
+        let answer = self.0.ask_with(Request::MapWindow { window }, &[code, data]);
+        match answer.map_err(refused("mapping a window"))? {
+            Answer::Done => Ok(()),
+            other => Err(refused("mapping a window")(self.0.unexpected(&other))),
+        }
+    }
+
+    fn release(&self, window: u64) {
+        // If the executor has ended, so has the window.
+        let _ = self.0.tell(Request::ReleaseWindow { window });
+    }
+}
+
+struct Handle(Arc<Peer>);
+
+fn refused(step: &str) -> impl FnOnce(Error) -> MemoryFault {
+    let step = format!("{step} in the executor");
+    move |error| MemoryFault::Refused { step, problem: error.to_string() }
+}
+
+pub(super) fn placement_number(placement: Placement) -> u8 {
+    match placement {
+        Placement::Anywhere => 0,
+        Placement::NearHost => 1,
+        Placement::NearLibraries => 2,
+        Placement::Low2GiB => 3,
+    }
+}
+
+pub(super) fn placement_of(number: u8) -> Option<Placement> {
+    let all = [Placement::Anywhere, Placement::NearHost, Placement::NearLibraries, Placement::Low2GiB];
+    all.get(usize::from(number)).copied()
+}
+
+/// The code memory of a session with an executor. `pool` makes a pool over the mapper that it gets.
+pub(crate) fn executor_memory(
+    executor: &ExecutorProcess,
+    pool: impl FnOnce(PeerMapper) -> Result<SlabPool>,
+) -> Result<Arc<dyn MemoryManager>> {
+    Ok(Arc::new(ExecutorMemory(pool(PeerMapper(Arc::new(Handle(executor.0.clone()))))?)))
+}
+
+/// A pool whose windows run elsewhere. It refuses large sections, which a pool maps in this process.
+struct ExecutorMemory(SlabPool);
+
+// SAFETY: E3 - the pool makes all allocations and keeps the contract.
+unsafe impl MemoryManager for ExecutorMemory {
+    fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
+        if let Some(section) = plan.large_sections.first() {
+            return Err(MemoryFault::BadPlan {
+                pool: "large section",
+                size: section.size,
+                align: section.align,
+                problem: "an executor has no memory for large sections (`-mcmodel=large`, `.ldata`, `.lbss`, `.lrodata`)",
+            }
+            .into());
+        }
+        self.0.allocate(plan)
+    }
+
+    fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
+        self.0.finalize_all(batch)
+    }
+
+    fn statistics(&self) -> MemoryStatistics {
+        self.0.statistics()
+    }
+
+    fn release_free(&self) -> Released {
+        self.0.release_free()
+    }
+
+    fn release_free_slabs(&self) -> usize {
+        self.0.release_free_slabs()
+    }
+
+    fn memory_map(&self) -> Option<MemoryMap> {
+        self.0.memory_map()
+    }
+}

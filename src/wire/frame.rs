@@ -1,0 +1,130 @@
+//! Frames: messages as bytes.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of the messages. It grows whenever a message changes.
+const PROTOCOL: u32 = 1;
+
+/// The greatest length of a frame in bytes, without its length field.
+const MAX_FRAME: u32 = 256 << 20;
+
+/// Why bytes are no frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadFrame {
+    /// The length field is beyond the limit.
+    #[error("a message of {0} bytes; the limit is {MAX_FRAME}")]
+    TooLong(u64),
+    /// The bytes are no message of the expected type.
+    #[error("the bytes are no message: {0}")]
+    NoMessage(String),
+    /// There are bytes after the message.
+    #[error("{0} bytes follow a message")]
+    Surplus(usize),
+}
+
+/// The frame of a message.
+///
+/// # Errors
+/// [`BadFrame::TooLong`].
+pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, BadFrame> {
+    let frame = postcard::to_extend(message, vec![0; 4]).map_err(|error| BadFrame::NoMessage(error.to_string()))?;
+    with_length(frame)
+}
+
+/// Fills in the length of a frame.
+fn with_length(mut frame: Vec<u8>) -> Result<Vec<u8>, BadFrame> {
+    let length = (frame.len() - 4) as u64;
+    let short = u32::try_from(length).ok().filter(|length| *length <= MAX_FRAME).ok_or(BadFrame::TooLong(length))?;
+    frame[..4].copy_from_slice(&short.to_le_bytes());
+    Ok(frame)
+}
+
+/// The number of bytes after the length field.
+///
+/// # Errors
+/// [`BadFrame::TooLong`].
+pub(crate) fn frame_length(field: [u8; 4]) -> Result<usize, BadFrame> {
+    let length = u32::from_le_bytes(field);
+    if length > MAX_FRAME { Err(BadFrame::TooLong(length.into())) } else { Ok(length as usize) }
+}
+
+/// The message in the bytes after a length field.
+///
+/// # Errors
+/// [`BadFrame::NoMessage`], [`BadFrame::Surplus`].
+pub(crate) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, BadFrame> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(BadFrame::Surplus(rest.len())),
+        Err(error) => Err(BadFrame::NoMessage(error.to_string())),
+    }
+}
+
+/// A side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Controller,
+    Executor,
+}
+
+/// The first frame of a side, without its length field. The other side is of this version if its frame is equal.
+pub(crate) fn greeting(side: Side) -> String {
+    let side = if side == Side::Controller { "controller" } else { "executor" };
+    let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    format!("jittison {side}, protocol {PROTOCOL}, version {version}, {machine}")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::{Answer, Question, Request, ToController, ToExecutor};
+
+    #[test]
+    fn a_message_comes_out_as_it_went_in() {
+        let messages = [
+            ToExecutor::Ask(Request::FindSymbol { name: "puts".into() }),
+            ToExecutor::Ask(Request::Call { address: u64::MAX, arguments: vec![1, u64::MAX] }),
+            ToExecutor::Ask(Request::LoadThreadLocals { image: vec![0, 255], size: 9, align: 16, want: 2 }),
+        ];
+        for message in messages {
+            let frame = encode(&message).unwrap();
+            assert_eq!(frame_length(frame[..4].try_into().unwrap()).unwrap(), frame.len() - 4);
+            assert_eq!(decode::<ToExecutor>(&frame[4..]).unwrap(), message);
+        }
+        let question = ToController::Ask(Question::ExitHook { hook: 3, status: Some(-1) });
+        assert_eq!(decode::<ToController>(&encode(&question).unwrap()[4..]).unwrap(), question);
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_and_bytes_after_a_message_are_refused() {
+        assert_eq!(frame_length(MAX_FRAME.to_le_bytes()), Ok(MAX_FRAME as usize));
+        assert_eq!(frame_length((MAX_FRAME + 1).to_le_bytes()), Err(BadFrame::TooLong(u64::from(MAX_FRAME) + 1)));
+        let mut frame = encode(&ToController::Answer(Answer::Done)).unwrap();
+        frame.push(0);
+        assert_eq!(decode::<ToController>(&frame[4..]), Err(BadFrame::Surplus(1)));
+        assert!(matches!(decode::<ToController>(&[]), Err(BadFrame::NoMessage(_))));
+        assert!(matches!(decode::<ToController>(&[250, 250]), Err(BadFrame::NoMessage(_))));
+    }
+
+    #[test]
+    fn the_two_greetings_differ_and_have_the_version() {
+        let [controller, executor] = [Side::Controller, Side::Executor].map(greeting);
+        assert_eq!(controller.replace("controller", "executor"), executor);
+        assert_ne!(controller, executor);
+        assert!(controller.contains("protocol 1") && controller.contains(env!("CARGO_PKG_VERSION")), "{controller}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = decode::<ToExecutor>(&bytes) {
+                // Another encoding of the same message, at most as long.
+                prop_assert!(encode(&message).unwrap().len() <= bytes.len() + 4);
+            }
+            let _ = decode::<ToController>(&bytes);
+        }
+    }
+}

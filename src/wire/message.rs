@@ -1,0 +1,219 @@
+//! The messages.
+//!
+//! A *handle* is a number that the executor gives out for something that it holds. The other numbers (`target`, `view`,
+//! `hook`, `keep_alive`, `hold`) are given out by the controller for something that the executor asks about.
+
+use serde::{Deserialize, Serialize};
+
+/// A message to the process that runs code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToExecutor {
+    Ask(Request),
+    Answer(QuestionAnswer),
+}
+
+/// A message to the process that links code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToController {
+    Ask(Question),
+    Answer(Answer),
+}
+
+/// What the controller wants. The comment says which [`Answer`] fits; each request may also get [`Answer::Failed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    // ---- lanes ----
+    /// Serve another lane, whose socket comes with the message. `Done`.
+    OpenLane,
+
+    // ---- memory ----
+    /// Reserve a window. `Window`.
+    ReserveWindow { shape: WindowShape, placement: u8 },
+    /// Map the pools of a reserved window. Two descriptors come with the message: the read-only one of code and constants,
+    /// and the writable one of data. `Done`.
+    MapWindow { window: u64 },
+    /// Unmap a window. `Done`.
+    ReleaseWindow { window: u64 },
+
+    // ---- calls ----
+    /// Call a function of integers. `Value`.
+    Call { address: u64, arguments: Vec<u64> },
+    /// Call an initialiser or finaliser. `Done`.
+    RunInitializer { address: u64 },
+    /// Set the process up for a native program. `Handle`.
+    StartProgram { arguments: Vec<Vec<u8>> },
+    /// Call `main` of a program. `Value`, with the status.
+    CallMain { program: u64, address: u64 },
+    /// End a program. `Done`.
+    EndProgram { program: u64 },
+
+    // ---- symbols ----
+    /// `Symbol`.
+    FindSymbol { name: String },
+    /// `Done`.
+    OpenLibrary { name: String },
+    /// `ProgramSymbols`.
+    ProgramSymbols,
+    /// A symbol, or a version of it, as the loader knows it. `Address`.
+    FindInProcess { name: Vec<u8>, version: Option<Vec<u8>> },
+
+    // ---- thread-local storage ----
+    /// Load a block. `want` is 0 if a static offset is required, 1 if wanted, 2 if not needed. `ThreadLocals`.
+    LoadThreadLocals { image: Vec<u8>, size: u64, align: u64, want: u8 },
+    /// Complete a block with its image. `Done`.
+    CompleteThreadLocals { block: u64, image: Vec<u8> },
+    /// Request a static offset for a block. `Offset`.
+    WantStaticOffset { block: u64 },
+    /// The static offset of a variable. `Offset`.
+    StaticOffset { module: u32, offset: u32, name: String },
+    /// The alignment of the block of a module. `Value`.
+    ThreadLocalAlignment { module: u32 },
+
+    // ---- exit handlers ----
+    /// `Scope`.
+    OpenExitScope,
+    /// Keep the code of a scope alive by this number from now on. `Done`.
+    SetKeepAlive { scope: u64, keep_alive: u64 },
+    /// `Done`.
+    DeregisterAtLibc { scope: u64 },
+    /// `Value`, with the number of calls.
+    RunExitHandlers { scopes: Vec<u64> },
+    /// `Value`, with the number of calls.
+    RunThreadDestructors { scopes: Vec<u64> },
+    /// `Handle`.
+    AddExitHook { hook: u64 },
+    /// `Done`.
+    RegisterHooksAtLibc { hook: u64 },
+    /// `Done`.
+    SetExitStatus { status: i32 },
+
+    // ---- what code asks ----
+    /// `Scope`.
+    OpenLoaderScope { view: u64 },
+    /// `LazyEntries`.
+    RegisterLazyTargets { targets: Vec<u64> },
+
+    // ---- debuggers ----
+    /// `Handle`.
+    RegisterSymbolFile { bytes: Vec<u8> },
+
+    /// Drop what a handle stands for. `Done`.
+    Drop { handle: u64 },
+}
+
+/// What the executor answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    Failed(String),
+    Facts(Facts),
+    Value(u64),
+    Address(Option<u64>),
+    Offset(Option<i64>),
+    Handle(u64),
+    /// A handle, and the number that linked code passes.
+    Scope {
+        handle: u64,
+        number: u64,
+    },
+    Symbol(Option<FoundInProcess>),
+    /// Name, address, and whether it is a function.
+    ProgramSymbols(Vec<(String, u64, bool)>),
+    ThreadLocals {
+        handle: u64,
+        number: u32,
+        static_offset: Option<i64>,
+        has_image: bool,
+    },
+    LazyEntries {
+        handle: u64,
+        numbers: Vec<u64>,
+    },
+    Window(PlaceOfWindow),
+}
+
+/// What does not change while an executor lives. It is the answer to the greeting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) process: u32,
+    /// Functions that register handlers: `__cxa_atexit`, `on_exit`, `__cxa_thread_atexit`, `__cxa_at_quick_exit` and
+    /// `__register_atfork`.
+    pub(crate) handler_functions: [u64; 5],
+    pub(crate) exit: u64,
+    /// For `dlsym`, `dlvsym` and `dladdr`: the loader's own function, and the one for linked code.
+    pub(crate) loader_functions: [(Option<u64>, u64); 3],
+    pub(crate) call_through: u64,
+}
+
+/// A symbol of the executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FoundInProcess {
+    Function(u64),
+    Data(u64),
+    ThreadLocal { module: u32, offset: u32 },
+}
+
+/// The size of a window, and the offset and the size of its code, its constants and its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WindowShape {
+    pub(crate) size: u64,
+    pub(crate) pools: [(u64, u64); 3],
+}
+
+/// A reserved window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlaceOfWindow {
+    pub(crate) window: u64,
+    pub(crate) base: u64,
+    /// The base that the header of the window was written for.
+    pub(crate) preferred: u64,
+    /// The random number in the header.
+    pub(crate) nonce: u64,
+    /// Whether the loader has opened it, so that the unwinder knows it.
+    pub(crate) is_loaded: bool,
+}
+
+/// What running code wants of the controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// A lazy function is called. `Address`, or `Failed` with the text to abort with.
+    ResolveLazy { target: u64 },
+    /// `dlsym` or `dlvsym` is called. `ByView`.
+    FindByView { view: u64, is_next: bool, name: Vec<u8>, version: Option<Vec<u8>> },
+    /// `dladdr` is called. `Located`.
+    LocateByView { view: u64, address: u64 },
+    /// A destructor of a thread-local variable is registered. `Hold`.
+    KeepAlive { keep_alive: u64, holder: Vec<u8> },
+    /// `Done`.
+    DropHold { hold: u64 },
+    /// Serve a lane of a thread that the controller does not know. Its socket comes with the message. `Done`.
+    OpenLane,
+    /// The process calls `exit`. `Done`.
+    ExitHook { hook: u64, status: Option<i32> },
+}
+
+/// What the controller answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum QuestionAnswer {
+    Done,
+    Failed(String),
+    Address(u64),
+    ByView(Option<FoundByView>),
+    Located(Option<LocatedByView>),
+    Hold(Option<u64>),
+}
+
+/// A symbol that the objects of a link see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FoundByView {
+    Address(u64),
+    ThreadLocal { module: u32, offset: u32 },
+}
+
+/// A module, its start, and the symbol at an address with its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LocatedByView {
+    pub(crate) module: String,
+    pub(crate) base: u64,
+    pub(crate) symbol: Option<(String, u64)>,
+}

@@ -1,0 +1,36 @@
+//! What the process that links and the process that runs say to each other: messages as values, and values as bytes.
+//!
+//! The room is pure: it opens no socket and knows no other room. `executor` sends the bytes.
+//!
+//! # A frame
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 4 | length of the rest, little-endian, at most 256 MiB |
+//! | n | one message in the format of the crate `postcard` (its specification 1.0) |
+//!
+//! The first frame of a connection is the [`greeting`], which is text and stays as it is in every version. It has the number
+//! of the [`PROTOCOL`], and both sides refuse another one.
+//!
+//! # Messages
+//!
+//! | from | type | content |
+//! |---|---|---|
+//! | the process that links | [`ToExecutor`] | a [`Request`], or the answer to a question |
+//! | the process that runs | [`ToController`] | an [`Answer`], or a [`Question`] |
+//!
+//! Requests and questions nest: whoever waits for an answer first answers what the other side asks meanwhile. So each lane has
+//! at most one message under way in each direction.
+//!
+//! # What is checked
+//! Bytes from the other side are never trusted to be well-formed: a length beyond the limit, an unknown message, and bytes
+//! after a message are errors. Addresses and numbers are plain integers here; the receiver checks what it does with them.
+
+mod frame;
+mod message;
+
+pub(crate) use frame::{BadFrame, Side, decode, encode, frame_length, greeting};
+pub(crate) use message::{
+    Answer, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer, Request,
+    ToController, ToExecutor, WindowShape,
+};

@@ -1,0 +1,121 @@
+//! What happens when an executor crashes, is killed, or is none.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use jittison::executor::ExecutorProcess;
+use jittison::{ErrorKind, Jit};
+
+use crate::{Remote, c, start};
+
+const CRASHING: &str = "long crash(void) { return *(volatile long *)16; } long one(void) { return 1; }";
+
+#[test]
+fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
+    let Some(object) = c(CRASHING) else { return };
+    let remote = Remote::start();
+    let tracker = remote.add("crash.o", &object);
+    let one = remote.jit.remote_function(remote.jit.main_dylib(), "one").unwrap();
+    let crash = remote.jit.remote_function(remote.jit.main_dylib(), "crash").unwrap();
+    assert_eq!(one.call(&[]).unwrap(), 1);
+    let error = crash.call(&[]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ExecutorEnded { .. }), "{error}");
+    let address = format!("while it called the function at {}", crash.address());
+    assert!(error.to_string().contains("was ended by signal 11 (SIGSEGV)"), "{error}");
+    assert!(error.to_string().contains(&address), "{error}, {address}");
+    // Later calls and lookups say the same.
+    assert_eq!(one.call(&[]).unwrap_err().to_string(), error.to_string());
+    let missing = remote.jit.remote_function(remote.jit.main_dylib(), "missing").unwrap_err();
+    assert_eq!(missing.to_string(), error.to_string());
+    drop((one, crash));
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+    // Another executor goes on.
+    let other = Remote::start();
+    let _tracker = other.add("crash.o", &object);
+    assert_eq!(other.call("one", &[]), 1);
+}
+
+#[test]
+fn threads_that_wait_for_an_executor_learn_that_it_was_killed() {
+    let Some(object) = c("int pause(void); long wait(void) { for (;;) pause(); }") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("wait.o", &object);
+    let wait = remote.jit.remote_function(remote.jit.main_dylib(), "wait").unwrap();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| wait.call(&[]).unwrap_err().to_string())).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        Command::new("kill").args(["-KILL", &remote.executor.id().to_string()]).status().unwrap();
+        for thread in waiting {
+            let error = thread.join().unwrap();
+            assert!(error.contains("was ended by signal 9 (SIGKILL)"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_program_that_does_not_serve_is_no_executor() {
+    for (program, reason) in [("true", "closed the connection"), ("/no/such/program", "cannot be started")] {
+        let error = ExecutorProcess::start(program).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
+        assert!(error.to_string().contains(program) && error.to_string().contains(reason), "{error}");
+    }
+    let mut echo = Command::new("sh");
+    echo.args(["-c", "cat <&0 >&0"]);
+    let error = ExecutorProcess::start_command(echo).unwrap_err();
+    assert!(error.to_string().contains("does not serve"), "{error}");
+}
+
+#[test]
+fn an_executor_that_nobody_started_says_how_it_is_started() {
+    let output = Command::new(env!("CARGO_BIN_EXE_jittison-executor")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("the standard input is no socket") && text.contains("jittison run --executor"), "{text}");
+}
+
+#[test]
+fn an_executor_ends_with_its_last_handle_and_by_request() {
+    let executor = start();
+    let process = executor.id();
+    let exists = || std::path::Path::new(&format!("/proc/{process}")).exists();
+    let jit = Jit::builder().executor(&executor).build().unwrap();
+    drop(executor);
+    assert!(exists());
+    drop(jit);
+    assert!(!exists());
+
+    let executor = start();
+    executor.end().unwrap();
+    let error = executor.end().unwrap_err();
+    assert!(error.to_string().contains("ended with status 0"), "{error}");
+    let error = Jit::builder().executor(&executor).build().unwrap_err();
+    assert!(error.to_string().contains("ended with status 0"), "{error}");
+}
+
+#[test]
+fn an_executor_ends_when_its_controller_is_killed() {
+    // The controller is `jittison run`, whose program prints the process id and waits.
+    let Some(object) = c(
+        "#include <stdio.h>\n#include <unistd.h>\nint main(void) { printf(\"%d\\n\", getpid()); fflush(stdout); for (;;) pause(); }",
+    ) else {
+        return;
+    };
+    use std::io::BufRead as _;
+    let directory = crate::tools::PrivateDir::new();
+    let path = directory.write("program.o", object);
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_jittison"));
+    tool.arg("run").arg(format!("--executor={}", env!("CARGO_BIN_EXE_jittison-executor"))).arg(path);
+    let mut controller = tool.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(controller.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let process: u32 = line.trim().parse().unwrap();
+    assert_ne!(process, controller.id());
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while std::path::Path::new(&format!("/proc/{process}")).exists() {
+        assert!(Instant::now() < end, "the executor still runs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,220 @@
+//! What linked code does in an executor.
+
+use jittison::ErrorKind;
+use jittison::base::Name;
+use jittison::session::{Alias, SymbolFlags};
+
+use crate::{Remote, c, tools};
+
+#[test]
+fn a_function_runs_in_the_other_process_and_is_removed() {
+    let Some(object) =
+        c("int getpid(void); long sum(long a, long b) { return a + b; } long process(void) { return getpid(); }")
+    else {
+        return;
+    };
+    let remote = Remote::start();
+    let tracker = remote.add("sum.o", &object);
+    assert_eq!(remote.call("sum", &[2, 3]), 5);
+    assert_eq!(remote.call("process", &[]), u64::from(remote.executor.id()));
+    assert_ne!(remote.executor.id(), std::process::id());
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+    let missing = remote.jit.remote_function(remote.jit.main_dylib(), "sum").unwrap_err();
+    assert!(matches!(missing.kind(), ErrorKind::SymbolsNotFound { .. }), "{missing}");
+}
+
+#[test]
+fn handles_with_a_type_are_refused() {
+    let Some(object) = c("long one(void) { return 1; } __thread long here = 3;") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("one.o", &object);
+    let main = remote.jit.main_dylib();
+    // SAFETY: the lookup is refused.
+    let refused = unsafe { remote.jit.lookup::<extern "C" fn() -> i64>("one") }.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::RunsElsewhere), "{refused}");
+    let guard = remote.jit.guard();
+    // SAFETY: the lookup is refused.
+    let refused = unsafe { remote.jit.symbol::<extern "C" fn() -> i64>(&guard, main, "one") }.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::RunsElsewhere), "{refused}");
+    let refused = remote.jit.address_of(main, "here").unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::RunsElsewhere), "{refused}");
+    let here = jittison::Jit::new().unwrap();
+    let refused = here.remote_function(here.main_dylib(), "one").unwrap_err();
+    assert!(refused.to_string().contains("runs in this process"), "{refused}");
+}
+
+#[test]
+fn a_link_that_needs_nothing_of_the_executor_sends_no_message() {
+    let Some(object) = c("static long calls; long counted(void) { return ++calls; }") else { return };
+    let remote = Remote::start();
+    let _first = remote.add("first.o", &object);
+    assert_eq!(remote.call("counted", &[]), 1);
+    let before = switches(&remote);
+    for number in 0..100 {
+        let dylib = remote.jit.create_dylib(&format!("dylib {number}")).unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        remote.jit.add_object(&tracker, "again.o", &object[..]).unwrap();
+        remote.jit.address_of(&dylib, "counted").unwrap();
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    assert_eq!(switches(&remote), before);
+}
+
+/// How often the threads of the executor have waited, once all of them wait.
+fn switches(remote: &Remote) -> u64 {
+    let mut count = count_switches(remote);
+    loop {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let again = count_switches(remote);
+        if again == count {
+            return count;
+        }
+        count = again;
+    }
+}
+
+fn count_switches(remote: &Remote) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", remote.executor.id())).unwrap();
+    let count = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .unwrap()
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+    };
+    tasks.map(|task| count(task.unwrap())).sum()
+}
+
+#[test]
+fn initialisers_finalisers_and_exit_handlers_run_there() {
+    let source = r#"
+        #include <stdlib.h>
+        #include <unistd.h>
+        static long state;
+        long *log_words;
+        static void note(long step) { state = state * 10 + step; }
+        __attribute__((constructor)) static void begin(void) { note(1); }
+        static void handler(void) { note(3); if (state == 123) _exit(77); }
+        __attribute__((destructor)) static void end(void) { note(4); }
+        long run(void) { note(2); atexit(handler); return state; }
+    "#;
+    let Some(object) = c(source) else { return };
+    let remote = Remote::start();
+    let tracker = remote.add("steps.o", &object);
+    assert_eq!(remote.call("run", &[]), 12);
+    // The handler ends the process, so it has run there.
+    assert!(tracker.remove().unwrap().is_complete());
+    let ended = remote.executor.end().unwrap_err();
+    assert!(ended.to_string().contains("ended with status 77 while it ran exit handlers"), "{ended}");
+}
+
+#[test]
+fn thread_local_variables_belong_to_the_thread_that_calls() {
+    let Some(object) = c("static __thread long count = 5; long next(void) { return ++count; }") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("count.o", &object);
+    assert_eq!((remote.call("next", &[]), remote.call("next", &[])), (6, 7));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!((remote.call("next", &[]), remote.call("next", &[])), (6, 7)));
+    });
+    assert_eq!(remote.call("next", &[]), 8);
+}
+
+#[test]
+fn exceptions_are_caught_across_modules_there() {
+    let (Some(thrower), Some(catcher)) = (
+        tools::cpp("struct Number { long value; }; void thrower(long n) { throw Number{n}; }"),
+        tools::cpp(
+            "struct Number { long value; }; void thrower(long n);\n\
+             extern \"C\" long caught(long n) { try { thrower(n); return 0; } catch (Number &number) { return number.value + 1; } }",
+        ),
+    ) else {
+        return;
+    };
+    let remote = Remote::start();
+    let _trackers = [remote.add("thrower.o", &thrower), remote.add("catcher.o", &catcher)];
+    for n in [4, 50] {
+        assert_eq!(remote.call("caught", &[n]), n + 1);
+    }
+}
+
+#[test]
+fn a_lazy_function_is_linked_at_its_first_call_from_there() {
+    let (Some(caller), Some(callee)) =
+        (c("long lazy(long); long run(long n) { return lazy(n) + 1; }"), c("long body(long n) { return n * 2; }"))
+    else {
+        return;
+    };
+    let remote = Remote::start();
+    let main = remote.jit.main_dylib();
+    let _trackers = [remote.add("caller.o", &caller), remote.add("callee.o", &callee)];
+    let lazy = main.create_tracker().unwrap();
+    let alias = Alias { name: Name::new("lazy"), aliasee: Name::new("body"), flags: SymbolFlags::EXPORTED };
+    remote.jit.lazy_reexport(&lazy, main, &[alias]).unwrap();
+    assert_eq!((remote.call("run", &[20]), remote.call("run", &[21])), (41, 43));
+    // From a thread that linked code starts, which the session does not know.
+    let source = r#"
+        #include <pthread.h>
+        long lazy2(long);
+        static void *body2(void *n) { return (void *)lazy2((long)n); }
+        long threaded(long n) { pthread_t t; void *r; pthread_create(&t, 0, body2, (void *)n); pthread_join(t, &r); return (long)r; }
+    "#;
+    let Some(threaded) = c(source) else { return };
+    let _threaded = remote.add("threaded.o", &threaded);
+    let alias = Alias { name: Name::new("lazy2"), aliasee: Name::new("body"), flags: SymbolFlags::EXPORTED };
+    remote.jit.lazy_reexport(&lazy, main, &[alias]).unwrap();
+    assert_eq!(remote.call("threaded", &[30]), 60);
+}
+
+#[test]
+fn dlsym_of_linked_code_finds_linked_code_and_the_libraries_there() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        long answer(void) { return 42; }
+        long by_name(void) { long (*f)(void) = dlsym(RTLD_DEFAULT, "answer"); return f ? f() : -1; }
+        long of_libc(void) { int (*f)(const char *) = dlsym(RTLD_DEFAULT, "atoi"); return f ? f("17") : -1; }
+        long name_of(void) { Dl_info info; return dladdr((void *)answer, &info) && info.dli_sname && info.dli_saddr == (void *)answer; }
+    "#;
+    let Some(object) = c(source) else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("dl.o", &object);
+    assert_eq!(["by_name", "of_libc", "name_of"].map(|name| remote.call(name, &[])), [42, 17, 1]);
+}
+
+#[test]
+fn nothing_is_writable_and_executable_there_and_removed_code_leaves_its_map() {
+    let Some(object) = c(
+        "static char filler[1 << 20]; long fill(void) { for (long i = 0; i < sizeof filler; i++) filler[i] = 1; return filler[100]; }",
+    ) else {
+        return;
+    };
+    let remote = Remote::start();
+    let tracker = remote.add("fill.o", &object);
+    assert_eq!(remote.call("fill", &[]), 1);
+    let mappings = remote.mappings();
+    assert!(mappings.iter().any(|line| line.contains(" r-xs ")), "{mappings:?}");
+    assert!(mappings.iter().all(|line| !line.contains("wx")), "{mappings:?}");
+    // Each page is in memory once, however many processes map it.
+    let shared = || {
+        let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", remote.executor.id())).unwrap();
+        let mut is_window = false;
+        let mut kilobytes = 0;
+        for line in smaps.lines() {
+            if line.split(' ').next().is_some_and(|range| range.contains('-')) {
+                is_window = line.contains("memfd:jittison");
+            } else if let Some(size) = line.strip_prefix("Rss:").filter(|_| is_window) {
+                kilobytes += size.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            }
+        }
+        kilobytes
+    };
+    assert!(shared() >= 1024, "{}", shared());
+    assert!(tracker.remove().unwrap().is_complete());
+    remote.jit.release_free();
+    assert!(shared() < 64, "{}", shared());
+}
