@@ -10,7 +10,8 @@ fn run(source: &str, arguments: &[&str]) -> Option<Output> {
     let directory = tools::PrivateDir::new();
     let path = directory.write("program.o", object);
     let mut tool = Command::new(env!("CARGO_BIN_EXE_jittison"));
-    tool.arg("run").arg(format!("--executor={}", env!("CARGO_BIN_EXE_jittison-executor"))).arg(path);
+    // Without a path it is the program beside.
+    tool.arg("run").arg("--executor").arg(path);
     Some(tool.arg("--").args(arguments).output().unwrap())
 }
 

@@ -132,9 +132,8 @@ pub struct RunArgs {
     ///
     /// If a signal ends the program, this process reports it and ends with status 125. Libraries are opened there. The linker's
     /// own options stay as they are.
-    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, default_missing_value = "",
-          conflicts_with = "no_exec")]
-    pub executor: Option<PathBuf>,
+    #[arg(long, value_name = "PROGRAM", require_equals = true, conflicts_with = "no_exec")]
+    pub executor: Option<Option<PathBuf>>,
 
     /// Print to standard error what is linked, redirected, removed and mapped, as it happens
     #[arg(long, conflicts_with = "no_exec")]

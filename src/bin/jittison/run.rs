@@ -53,7 +53,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
-    let executor = args.executor.as_deref().map(start_executor).transpose()?;
+    let executor = args.executor.as_ref().map(|path| start_executor(path.as_deref())).transpose()?;
     let jit =
         if args.no_exec { offline_session(args)? } else { session(args, threads, executor.as_ref(), &unreceived)? };
     let totals = Arc::new(LinkTotals::default());
@@ -151,13 +151,13 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     std::process::exit(status)
 }
 
-/// Starts an executor. An empty path is that of the program beside this one.
-fn start_executor(path: &Path) -> Result<ExecutorProcess, String> {
-    let beside = || Ok(std::env::current_exe()?.with_file_name("jittison-executor"));
-    let path = if path.as_os_str().is_empty() {
-        beside().map_err(|error: std::io::Error| format!("this program has no path: {error}"))?
-    } else {
-        path.to_path_buf()
+/// Starts an executor: this program, or else the one beside this program.
+fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
+    let path = match path {
+        Some(path) => path.to_path_buf(),
+        None => std::env::current_exe()
+            .map_err(|error| format!("this program has no path: {error}"))?
+            .with_file_name("jittison-executor"),
     };
     ExecutorProcess::start(path).map_err(message_of)
 }
