@@ -40,7 +40,11 @@ fn main() {
             assert!(tracker.remove().unwrap().is_complete());
         };
         (0..1000).for_each(|_| one());
-        report(&format!("{place}: add, look up and remove a small module"), rounds(200, || (0..50).for_each(|_| one())), 50);
+        report(
+            &format!("{place}: add, look up and remove a small module"),
+            rounds(200, || (0..50).for_each(|_| one())),
+            50,
+        );
 
         let dylibs: Vec<JitDylib> = (0..1000).map(|number| jit.create_dylib(&format!("{number}")).unwrap()).collect();
         let batch = || {

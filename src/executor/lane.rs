@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::executor::mailbox::{Arrival, Mailboxes};
 use crate::os;
 use crate::wire::{self, BadFrame, Side};
 
@@ -18,6 +19,8 @@ use crate::wire::{self, BadFrame, Side};
 #[derive(Debug)]
 pub(super) struct Lane {
     stream: UnixStream,
+    /// Only lanes that the controller opens have mailboxes: an executor could shorten the file of a page that it made.
+    mailboxes: Option<Mailboxes>,
 }
 
 /// Why a lane cannot be used any more.
@@ -45,7 +48,19 @@ impl From<BadFrame> for Broken {
 
 impl Lane {
     pub(super) fn new(stream: UnixStream) -> Lane {
-        Lane { stream }
+        Lane { stream, mailboxes: None }
+    }
+
+    /// The controller's end of a lane with mailboxes, and what the executor gets of it: a socket and the page.
+    pub(super) fn with_mailboxes() -> io::Result<(Lane, [OwnedFd; 2])> {
+        let (stream, other) = UnixStream::pair()?;
+        let (mailboxes, page) = Mailboxes::create()?;
+        Ok((Lane { stream, mailboxes: Some(mailboxes) }, [other.into(), page.into()]))
+    }
+
+    /// The executor's end of such a lane.
+    pub(super) fn from_descriptors([socket, page]: [OwnedFd; 2]) -> io::Result<Lane> {
+        Ok(Lane { stream: socket.into(), mailboxes: Some(Mailboxes::open(&page.into())?) })
     }
 
     /// Two ends.
@@ -100,6 +115,9 @@ impl Lane {
     }
 
     fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+        if self.mailboxes.as_ref().is_some_and(|mailboxes| mailboxes.send(&frame[4..], descriptors)) {
+            return Ok(());
+        }
         os::send(&self.stream, frame, descriptors).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Broken::Closed,
             _ => Broken::Refused(error),
@@ -107,6 +125,19 @@ impl Lane {
     }
 
     fn receive_frame(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
+        let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket() };
+        match mailboxes.receive() {
+            Arrival::Here(bytes) => Ok((bytes, Vec::new())),
+            Arrival::BySocket => {
+                let received = self.receive_by_socket();
+                mailboxes.received_by_socket();
+                received
+            }
+            Arrival::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),
+        }
+    }
+
+    fn receive_by_socket(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
         let mut descriptors = Vec::new();
         let mut field = [0; 4];
         self.fill(&mut field, &mut descriptors)?;

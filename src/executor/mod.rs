@@ -22,6 +22,7 @@
 //! | file | side | what it does |
 //! |---|---|---|
 //! | `lane.rs` | both | one socket between two threads |
+//! | `mailbox.rs` | both | messages through a shared page while the receiver polls |
 //! | `process.rs` | controller | starts the executor, gives each thread a lane, notices its end |
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
@@ -67,10 +68,12 @@
 //!   that an object lists as an initialiser or finaliser. The executor belongs to its controller: it runs what it is told to.
 //! - **E3** *Memory.* A pool of `memory` makes every allocation. This process reads and writes it through the views of the pool;
 //!   addresses of the executor are only numbers here.
+//! - **E4** *Mailboxes.* The page of a lane is mapped as long as its lane, and its file cannot shrink.
 
 mod answers;
 mod asking;
 mod lane;
+mod mailbox;
 mod process;
 mod questions;
 mod registered;

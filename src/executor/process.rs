@@ -285,10 +285,11 @@ impl Peer {
     }
 
     fn open_lane(&self) -> Result<Lane> {
-        let (own, other) = Lane::pair().map_err(|error| Error::other(format!("a lane cannot be made: {error}")))?;
+        let (own, others) =
+            Lane::with_mailboxes().map_err(|error| Error::other(format!("a lane cannot be made: {error}")))?;
         let answer = {
             let control = self.control.lock();
-            let sent = control.send(&ToExecutor::Ask(Request::OpenLane), &[other.as_fd()]);
+            let sent = control.send(&ToExecutor::Ask(Request::OpenLane), &others.each_ref().map(|other| other.as_fd()));
             sent.and_then(|()| control.receive())
         };
         match answer {

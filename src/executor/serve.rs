@@ -81,10 +81,13 @@ fn end() -> ! {
 
 /// Serves a request on the control socket.
 fn open_lane(request: Request, descriptors: Vec<OwnedFd>) -> Answer {
-    let (Request::OpenLane, Some(descriptor)) = (&request, descriptors.into_iter().next()) else {
+    let (Request::OpenLane, Ok(descriptors)) = (&request, <[OwnedFd; 2]>::try_from(descriptors)) else {
         return Answer::Failed(format!("{request:?} on the control socket"));
     };
-    let lane = Lane::new(descriptor.into());
+    let lane = match Lane::from_descriptors(descriptors) {
+        Ok(lane) => lane,
+        Err(error) => return Answer::Failed(format!("the executor cannot map the page of a lane: {error}")),
+    };
     match spawn_for_code("jittison-lane", move || serve_lane(Rc::new(lane))) {
         Ok(()) => Answer::Done,
         Err(error) => Answer::Failed(format!("the executor cannot start a thread: {error}")),

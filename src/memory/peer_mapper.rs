@@ -73,7 +73,7 @@ impl MemoryMapper for PeerMapper {
         let place = reserved.place;
         let code =
             SharedFile::create(c"jittison", layout.file_size()).map_err(refused("memfd_create of the window"))?;
-        let data = SharedFile::create(c"jittison data", layout.pool(SegmentKind::Data).size)
+        let data = SharedFile::create_fixed(c"jittison data", layout.pool(SegmentKind::Data).size)
             .map_err(refused("memfd_create of the data pool"))?;
         let code_view = code.map_writable().map_err(refused("mapping the working view of the window"))?;
         let data_view = data.map_writable().map_err(refused("mapping the data pool"))?;

@@ -26,6 +26,21 @@ impl SharedFile {
         Ok(SharedFile { file, size_bytes })
     }
 
+    /// Creates a sparse file of `size_bytes` for two processes. Neither can change its size, after which an access to a mapping
+    /// would fault, and nobody can run it as a program.
+    #[cfg(feature = "executor")]
+    pub(crate) fn create_fixed(name: &CStr, size_bytes: u64) -> io::Result<SharedFile> {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        check_file_size_limit(size_bytes)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not know the flag.
+        let descriptor = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
+        let file = File::from(descriptor);
+        file.set_len(size_bytes)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(SharedFile { file, size_bytes })
+    }
+
     /// Opens a second descriptor that can only read. A mapping of it can never be made writable. Opening the file again through
     /// `/proc/self/fd` gives read access only, too, except after a change of the file mode or with `CAP_DAC_OVERRIDE`.
     pub(crate) fn reopen_read_only(&self) -> io::Result<File> {

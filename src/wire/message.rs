@@ -23,7 +23,7 @@ pub(crate) enum ToController {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     // ---- lanes ----
-    /// Serve another lane, whose socket comes with the message. `Done`.
+    /// Serve another lane, whose socket and shared page come with the message. `Done`.
     OpenLane,
 
     // ---- memory ----
