@@ -191,7 +191,7 @@ pub mod platform;
 mod prefetch;
 pub mod session;
 mod sync;
-#[cfg(feature = "executor")]
+#[cfg(any(feature = "executor", loom))]
 mod wire;
 
 #[doc(inline)]
@@ -216,3 +216,6 @@ pub use session::{
     Event, ExecutionSession, Guard, JitDylib, Observer, OwningTracker, ReclaimPolicy, Removal, ResourceKey,
     ResourceManager, ResourceTracker,
 };
+#[cfg(loom)]
+#[doc(hidden)]
+pub use wire::{Arrival, Mailbox};

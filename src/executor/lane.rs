@@ -11,16 +11,16 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::executor::mailbox::{Arrival, Mailboxes};
+use crate::executor::lane_page::LanePage;
 use crate::os;
-use crate::wire::{self, BadFrame, Side};
+use crate::wire::{self, Arrival, BadFrame, Side};
 
 /// One end of a lane.
 #[derive(Debug)]
 pub(super) struct Lane {
     stream: UnixStream,
     /// Only lanes that the controller opens have mailboxes: an executor could shorten the file of a page that it made.
-    mailboxes: Option<Mailboxes>,
+    mailboxes: Option<LanePage>,
 }
 
 /// Why a lane cannot be used any more.
@@ -54,13 +54,13 @@ impl Lane {
     /// The controller's end of a lane with mailboxes, and what the executor gets of it: a socket and the page.
     pub(super) fn with_mailboxes() -> io::Result<(Lane, [OwnedFd; 2])> {
         let (stream, other) = UnixStream::pair()?;
-        let (mailboxes, page) = Mailboxes::create()?;
+        let (mailboxes, page) = LanePage::create()?;
         Ok((Lane { stream, mailboxes: Some(mailboxes) }, [other.into(), page.into()]))
     }
 
     /// The executor's end of such a lane.
     pub(super) fn from_descriptors([socket, page]: [OwnedFd; 2]) -> io::Result<Lane> {
-        Ok(Lane { stream: socket.into(), mailboxes: Some(Mailboxes::open(&page.into())?) })
+        Ok(Lane { stream: socket.into(), mailboxes: Some(LanePage::open(&page.into())?) })
     }
 
     /// Two ends.
@@ -115,7 +115,11 @@ impl Lane {
     }
 
     fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
-        if self.mailboxes.as_ref().is_some_and(|mailboxes| mailboxes.send(&frame[4..], descriptors)) {
+        if self
+            .mailboxes
+            .as_ref()
+            .is_some_and(|mailboxes| mailboxes.send(descriptors.is_empty().then_some(&frame[4..])))
+        {
             return Ok(());
         }
         os::send(&self.stream, frame, descriptors).map_err(|error| match error.kind() {

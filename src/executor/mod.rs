@@ -22,7 +22,7 @@
 //! | file | side | what it does |
 //! |---|---|---|
 //! | `lane.rs` | both | one socket between two threads |
-//! | `mailbox.rs` | both | messages through a shared page while the receiver polls |
+//! | `lane_page.rs` | both | the shared page of a lane, for messages while the receiver polls |
 //! | `process.rs` | controller | starts the executor, gives each thread a lane, notices its end |
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
@@ -73,7 +73,7 @@
 mod answers;
 mod asking;
 mod lane;
-mod mailbox;
+mod lane_page;
 mod process;
 mod questions;
 mod registered;

@@ -12,6 +12,8 @@
 //! The first frame of a connection is the [`greeting`], which is text and stays as it is in every version. It has the number
 //! of the [`PROTOCOL`], and both sides refuse another one.
 //!
+//! A short message goes through a [`Mailbox`] in a shared page instead, without its length field (`mailbox.rs`).
+//!
 //! # Messages
 //!
 //! | from | type | content |
@@ -26,10 +28,19 @@
 //! Bytes from the other side are never trusted to be well-formed: a length beyond the limit, an unknown message, and bytes
 //! after a message are errors. Addresses and numbers are plain integers here; the receiver checks what it does with them.
 
+#[cfg(feature = "executor")]
 mod frame;
+mod mailbox;
+#[cfg(feature = "executor")]
 mod message;
 
+#[cfg(feature = "executor")]
 pub(crate) use frame::{BadFrame, Side, decode, encode, frame_length, greeting};
+#[cfg(loom)]
+pub use mailbox::{Arrival, Mailbox};
+#[cfg(all(feature = "executor", not(loom)))]
+pub(crate) use mailbox::{Arrival, Mailbox};
+#[cfg(feature = "executor")]
 pub(crate) use message::{
     Answer, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer, Request,
     ToController, ToExecutor, WindowShape,

@@ -1,0 +1,213 @@
+//! [`Mailbox`]: one direction of a lane through shared memory, while the receiver polls.
+//!
+//! A wake-up of a thread on another processor costs more than the call that it is for. So a receiver polls for a short time
+//! before it sleeps, and while it polls, messages need no system call. While it sleeps they come by the socket, which also says
+//! when the other process has ended.
+//!
+//! # States
+//! One message is under way in a direction at a time (`src/wire/mod.rs`), so there is one sender and one receiver.
+//!
+//! | state | set by | means |
+//! |---|---|---|
+//! | `EMPTY` | the receiver, after each message | the receiver polls, or does something else and will poll |
+//! | `FULL` | the sender, from `EMPTY` | the words hold a message |
+//! | `BY_SOCKET` | the sender, from `EMPTY` | the message is too long, or has descriptors: it comes by the socket |
+//! | `ASLEEP` | the receiver, from `EMPTY` | the next message comes by the socket |
+//!
+//! Sender and receiver leave `EMPTY` by compare-and-exchange, so one of them sees what the other did. The words are written before
+//! `FULL` is stored with release, and read after it was loaded with acquire. Model: `loom_tests/loom_mailbox.rs`.
+//!
+//! # The other side may write anything
+//! Everything here is atomic. A length beyond the words, and a state that the table does not allow, are errors.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, seeded_bug};
+
+/// One direction.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Mailbox {
+    state: AtomicU32,
+    /// In bytes.
+    length: AtomicU32,
+    words: [AtomicU64; WORDS],
+}
+
+const WORDS: usize = if cfg!(loom) { 1 } else { 63 };
+const EMPTY: u32 = 0;
+const FULL: u32 = 1;
+const BY_SOCKET: u32 = 2;
+const ASLEEP: u32 = 3;
+
+/// How often the state is read before the receiver asks whether to go on.
+const POLLS: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// How a message comes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Its bytes, without a length field.
+    Here(Vec<u8>),
+    /// By the socket. Receive it there, then call [`Mailbox::received_by_socket`].
+    BySocket,
+    /// The other side broke the protocol.
+    Nonsense,
+}
+
+impl Mailbox {
+    /// An empty mailbox. Memory of zeroes is one, too.
+    #[cfg(any(test, loom))]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Mailbox {
+        let words = std::array::from_fn(|_| AtomicU64::new(0));
+        Mailbox { state: AtomicU32::new(EMPTY), length: AtomicU32::new(0), words }
+    }
+
+    /// Puts a message in. `None` stands for a message with descriptors. False: send it by the socket.
+    pub fn send(&self, message: Option<&[u8]>) -> bool {
+        // Another state: the receiver sleeps, or has just received by the socket. Then it will look at the socket.
+        if self.state.load(Ordering::Acquire) != EMPTY {
+            return false;
+        }
+        let Some(bytes) = message.filter(|bytes| bytes.len() <= WORDS * 8) else {
+            let _ = self.state.compare_exchange(EMPTY, BY_SOCKET, Ordering::AcqRel, Ordering::Relaxed);
+            return false;
+        };
+        if !seeded_bug!("mailbox_full_before_it_is_written") {
+            self.write(bytes);
+        }
+        let is_sent = self.state.compare_exchange(EMPTY, FULL, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if seeded_bug!("mailbox_full_before_it_is_written") {
+            self.write(bytes);
+        }
+        is_sent
+    }
+
+    /// Waits for a message: polls while `goes_on` says so, then sleeps.
+    pub fn receive(&self, goes_on: impl FnMut() -> bool) -> Arrival {
+        let arrival = match self.poll(goes_on) {
+            FULL => self.read().map_or(Arrival::Nonsense, Arrival::Here),
+            BY_SOCKET | ASLEEP => return Arrival::BySocket,
+            _ => Arrival::Nonsense,
+        };
+        self.state.store(EMPTY, Ordering::Release);
+        arrival
+    }
+
+    /// Called after a message has come by the socket.
+    pub fn received_by_socket(&self) {
+        self.state.store(EMPTY, Ordering::Release);
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        self.length.store(bytes.len() as u32, Ordering::Relaxed);
+        for (word, chunk) in self.words.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+
+    /// The message. `None` if its length is beyond the words.
+    fn read(&self) -> Option<Vec<u8>> {
+        let length = self.length.load(Ordering::Relaxed) as usize;
+        let words = self.words.get(..length.div_ceil(8))?;
+        let mut bytes = Vec::with_capacity(words.len() * 8);
+        words.iter().for_each(|word| bytes.extend(word.load(Ordering::Relaxed).to_le_bytes()));
+        bytes.truncate(length);
+        Some(bytes)
+    }
+
+    /// Polls until the state is not `EMPTY`, or until it is to end. Then the state is `ASLEEP`, unless a message has come meanwhile.
+    fn poll(&self, mut goes_on: impl FnMut() -> bool) -> u32 {
+        loop {
+            for _ in 0..POLLS {
+                let state = self.state.load(Ordering::Acquire);
+                if state != EMPTY {
+                    return state;
+                }
+                std::hint::spin_loop();
+            }
+            if !goes_on() {
+                break;
+            }
+        }
+        if seeded_bug!("sleeper_overwrites_a_message") {
+            self.state.store(ASLEEP, Ordering::Release);
+            return ASLEEP;
+        }
+        match self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => ASLEEP,
+            Err(state) => state,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn never() -> bool {
+        false
+    }
+
+    #[test]
+    fn a_message_of_any_length_that_fits_arrives_once() {
+        let mailbox = Mailbox::new();
+        for length in [0, 1, 7, 8, 9, WORDS * 8] {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte as u8 | 1).collect();
+            assert!(mailbox.send(Some(&bytes)));
+            assert_eq!(mailbox.receive(never), Arrival::Here(bytes));
+        }
+        assert_eq!(mailbox.receive(never), Arrival::BySocket);
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_and_one_for_a_sleeper_come_by_the_socket() {
+        let mailbox = Mailbox::new();
+        for message in [Some(&[0; WORDS * 8 + 1][..]), None] {
+            assert!(!mailbox.send(message));
+            assert_eq!(mailbox.receive(|| panic!("it waits although the message has come")), Arrival::BySocket);
+            mailbox.received_by_socket();
+        }
+        assert_eq!(mailbox.receive(never), Arrival::BySocket, "nothing came while it polled");
+        assert!(!mailbox.send(Some(b"wake")));
+        mailbox.received_by_socket();
+        assert!(mailbox.send(Some(b"awake")));
+        assert_eq!(mailbox.receive(never), Arrival::Here(b"awake".to_vec()));
+    }
+
+    #[test]
+    fn what_the_other_side_may_not_write_is_nonsense() {
+        let mailbox = Mailbox::new();
+        mailbox.length.store(WORDS as u32 * 8 + 1, Ordering::Relaxed);
+        mailbox.state.store(FULL, Ordering::Relaxed);
+        assert_eq!(mailbox.receive(never), Arrival::Nonsense);
+        mailbox.state.store(17, Ordering::Relaxed);
+        assert_eq!(mailbox.receive(never), Arrival::Nonsense);
+        assert!(mailbox.send(Some(b"again")), "it can be used again");
+    }
+
+    #[test]
+    fn many_messages_between_two_threads_arrive_in_order() {
+        let mailbox = Arc::new(Mailbox::new());
+        let other = mailbox.clone();
+        let receiver = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            while received.len() < 20_000 {
+                match other.receive(|| true) {
+                    Arrival::Here(bytes) => received.push(u32::from_le_bytes(bytes.try_into().unwrap())),
+                    arrival => panic!("{arrival:?}"),
+                }
+            }
+            received
+        });
+        for number in 0..20_000_u32 {
+            while !mailbox.send(Some(&number.to_le_bytes())) {
+                assert!(!receiver.is_finished());
+                std::hint::spin_loop();
+            }
+        }
+        assert!(receiver.join().unwrap().into_iter().eq(0..20_000));
+    }
+}
