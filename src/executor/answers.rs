@@ -106,14 +106,9 @@ impl Server {
                 Answer::Done
             }
 
-            Request::FindSymbol { name } => {
-                Answer::Symbol(self.process.find_symbol(&name).map(|symbol| match symbol {
-                    ProcessSymbol::Function(address) => FoundInProcess::Function(address.value()),
-                    ProcessSymbol::Data(address) => FoundInProcess::Data(address.value()),
-                    ProcessSymbol::TlsIndex(TlsIndex { module, offset }) => {
-                        FoundInProcess::ThreadLocal { module, offset }
-                    }
-                }))
+            Request::FindSymbols { names } => {
+                let found = names.iter().map(|name| self.process.find_symbol(name).map(found_in_process));
+                Answer::Symbols(found.collect())
             }
             Request::OpenLibrary { name } => {
                 self.process.open_library(&name)?;
@@ -310,6 +305,14 @@ fn take_program(number: u64) -> Option<Box<dyn NativeProgram>> {
         let position = programs.iter().position(|(other, _)| *other == number)?;
         Some(programs.swap_remove(position).1)
     })
+}
+
+fn found_in_process(symbol: ProcessSymbol) -> FoundInProcess {
+    match symbol {
+        ProcessSymbol::Function(address) => FoundInProcess::Function(address.value()),
+        ProcessSymbol::Data(address) => FoundInProcess::Data(address.value()),
+        ProcessSymbol::TlsIndex(TlsIndex { module, offset }) => FoundInProcess::ThreadLocal { module, offset },
+    }
 }
 
 fn other_kind(number: u64) -> Error {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::executor::lane_page::LanePage;
+use crate::executor::lane_page::{LanePage, Received};
 use crate::os;
-use crate::wire::{self, Arrival, BadFrame, Side};
+use crate::wire::{self, BadFrame, Side};
 
 /// One end of a lane.
 #[derive(Debug)]
@@ -130,14 +130,10 @@ impl Lane {
 
     fn receive_frame(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
         let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket() };
-        match mailboxes.receive() {
-            Arrival::Here(bytes) => Ok((bytes, Vec::new())),
-            Arrival::BySocket => {
-                let received = self.receive_by_socket();
-                mailboxes.received_by_socket();
-                received
-            }
-            Arrival::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),
+        match mailboxes.receive(|| self.receive_by_socket()) {
+            Received::Here(bytes) => Ok((bytes, Vec::new())),
+            Received::BySocket(received) => received,
+            Received::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::os::SharedFile;
-use crate::sync::processors;
+use crate::sync::{CountU64 as HintU64, Ordering, processors};
 use crate::wire::{Arrival, Mailbox};
 
 /// The page as one side maps it.
@@ -17,7 +17,11 @@ pub(super) struct LanePage {
     page: MmapRaw,
     /// The mailbox of messages to this side.
     incoming: usize,
-    polling_time: Duration,
+    /// The greatest polling time, in nanoseconds.
+    longest: u64,
+    /// The polling time of the next message. It falls while messages come too late for it: a receiver that polls in vain takes
+    /// the processor from other threads.
+    polling: HintU64,
 }
 
 impl LanePage {
@@ -37,8 +41,8 @@ impl LanePage {
 
     fn new(page: MmapRaw, incoming: usize) -> LanePage {
         // With one processor, the sender could not run while the receiver polls.
-        let polling_time = if processors() > 1 { POLLING_TIME } else { Duration::ZERO };
-        LanePage { page, incoming, polling_time }
+        let longest = if processors() > 1 { WAKE_UP } else { 0 };
+        LanePage { page, incoming, longest, polling: HintU64::new(longest) }
     }
 
     /// Puts a message into the other side's mailbox. `None` stands for a message with descriptors. False: send it by the socket.
@@ -46,18 +50,23 @@ impl LanePage {
         self.mailbox(1 - self.incoming).send(message)
     }
 
-    /// Waits for a message: polls for a while, then sleeps.
-    pub(super) fn receive(&self) -> Arrival {
-        let mut end = None;
-        self.mailbox(self.incoming).receive(|| {
-            let now = Instant::now();
-            now < *end.get_or_insert(now + self.polling_time)
-        })
-    }
-
-    /// Called after a message has come by the socket.
-    pub(super) fn received_by_socket(&self) {
-        self.mailbox(self.incoming).received_by_socket();
+    /// Waits for a message: polls for a while, then sleeps in `sleep`, which receives by the socket.
+    pub(super) fn receive<M>(&self, sleep: impl FnOnce() -> M) -> Received<M> {
+        let begin = Instant::now();
+        let polling = Duration::from_nanos(self.polling.load(Ordering::Relaxed));
+        let mailbox = self.mailbox(self.incoming);
+        let received = match mailbox.receive(|| begin.elapsed() < polling) {
+            Arrival::Here(bytes) => Received::Here(bytes),
+            Arrival::Nonsense => Received::Nonsense,
+            Arrival::BySocket => {
+                let message = sleep();
+                mailbox.received_by_socket();
+                Received::BySocket(message)
+            }
+        };
+        let took = begin.elapsed().as_nanos() as u64;
+        self.polling.store(next_polling_time(polling.as_nanos() as u64, took, self.longest), Ordering::Relaxed);
+        received
     }
 
     fn mailbox(&self, index: usize) -> &Mailbox {
@@ -72,8 +81,27 @@ impl LanePage {
 /// Bytes of the file of a page.
 const SIZE: usize = 4096;
 
-/// About what the wake-up of a sleeping thread costs.
-const POLLING_TIME: Duration = Duration::from_micros(50);
+/// How a message has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received<M> {
+    /// Its bytes.
+    Here(Vec<u8>),
+    /// What the socket gave.
+    BySocket(M),
+    /// The other side broke the protocol.
+    Nonsense,
+}
+
+/// The polling time after a wait of `took`: longer if polling could have seen the message, shorter if not. In nanoseconds.
+fn next_polling_time(polling: u64, took: u64, longest: u64) -> u64 {
+    match took <= WAKE_UP {
+        true => (polling * 2 + 1000).min(longest),
+        false => polling / 2,
+    }
+}
+
+/// About what the wake-up of a sleeping thread costs, in nanoseconds.
+const WAKE_UP: u64 = 50_000;
 
 #[cfg(test)]
 mod tests {
@@ -84,8 +112,24 @@ mod tests {
         let (controller, file) = LanePage::create().unwrap();
         let executor = LanePage::open(&file).unwrap();
         assert!(controller.send(Some(b"question")) && executor.send(Some(b"answer")));
-        assert_eq!(executor.receive(), Arrival::Here(b"question".to_vec()));
-        assert_eq!(controller.receive(), Arrival::Here(b"answer".to_vec()));
+        assert_eq!(executor.receive(|| ()), Received::Here(b"question".to_vec()));
+        assert_eq!(controller.receive(|| ()), Received::Here(b"answer".to_vec()));
+        assert_eq!(controller.receive(|| ()), Received::BySocket(()));
+        assert!(executor.send(Some(b"again")), "the receiver is awake again");
+    }
+
+    #[test]
+    fn a_receiver_polls_less_while_messages_are_late_and_more_when_they_come_soon() {
+        let mut polling = WAKE_UP;
+        for _ in 0..20 {
+            polling = next_polling_time(polling, WAKE_UP + 1, WAKE_UP);
+        }
+        assert_eq!(polling, 0);
+        for _ in 0..20 {
+            polling = next_polling_time(polling, WAKE_UP, WAKE_UP);
+        }
+        assert_eq!(polling, WAKE_UP);
+        assert_eq!(next_polling_time(0, 10, 0), 0, "one processor");
     }
 
     #[test]

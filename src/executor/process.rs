@@ -307,7 +307,7 @@ impl Peer {
             Request::RunInitializer { address } => format!("it ran the initialiser or finaliser at {address:#x}"),
             Request::CallMain { address, .. } => format!("it ran `main` at {address:#x}"),
             Request::RunExitHandlers { .. } => "it ran exit handlers".to_string(),
-            Request::FindSymbol { name } => format!("it searched for `{name}`"),
+            Request::FindSymbols { names } => format!("it searched for `{}`", names.join("`, `")),
             Request::OpenLibrary { name } => format!("it opened the library `{name}`"),
             _ => "it served a request".to_string(),
         };

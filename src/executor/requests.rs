@@ -88,14 +88,18 @@ impl Executor for Remote {
     }
 
     fn find_symbol(&self, name: &str) -> Option<ProcessSymbol> {
-        match self.ask(Request::FindSymbol { name: name.to_string() })? {
-            Answer::Symbol(found) => found.map(|symbol| match symbol {
-                FoundInProcess::Function(address) => ProcessSymbol::Function(ExecutorAddr::new(address)),
-                FoundInProcess::Data(address) => ProcessSymbol::Data(ExecutorAddr::new(address)),
-                FoundInProcess::ThreadLocal { module, offset } => ProcessSymbol::TlsIndex(TlsIndex { module, offset }),
-            }),
-            _ => None,
-        }
+        self.find_symbols(&[name]).pop().flatten()
+    }
+
+    fn find_symbols(&self, names: &[&str]) -> Vec<Option<ProcessSymbol>> {
+        let request = Request::FindSymbols { names: names.iter().map(|name| name.to_string()).collect() };
+        let mut found = match self.ask(request) {
+            Some(Answer::Symbols(found)) => found,
+            _ => Vec::new(),
+        };
+        // One for each name, whatever was answered.
+        found.resize(names.len(), None);
+        found.into_iter().map(|symbol| symbol.map(process_symbol)).collect()
     }
 
     fn open_library(&self, name: &str) -> Result<()> {
@@ -254,6 +258,14 @@ impl Executor for Remote {
     /// Each request that runs code has the end of a stack below it there.
     fn at_stack_end(&self, body: &mut dyn FnMut()) {
         body();
+    }
+}
+
+fn process_symbol(found: FoundInProcess) -> ProcessSymbol {
+    match found {
+        FoundInProcess::Function(address) => ProcessSymbol::Function(ExecutorAddr::new(address)),
+        FoundInProcess::Data(address) => ProcessSymbol::Data(ExecutorAddr::new(address)),
+        FoundInProcess::ThreadLocal { module, offset } => ProcessSymbol::TlsIndex(TlsIndex { module, offset }),
     }
 }
 

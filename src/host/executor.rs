@@ -67,6 +67,11 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// Finds a symbol that the program or one of its loaded libraries exports.
     fn find_symbol(&self, name: &str) -> Option<ProcessSymbol>;
 
+    /// Finds several symbols, each as [`find_symbol`](Self::find_symbol).
+    fn find_symbols(&self, names: &[&str]) -> Vec<Option<ProcessSymbol>> {
+        names.iter().map(|name| self.find_symbol(name)).collect()
+    }
+
     /// Opens a shared library by name or path. Constructors of the library run on the calling thread. The library stays loaded
     /// until the process ends, because linked code of any session may use it. Several threads may open one library.
     ///

@@ -37,6 +37,12 @@ impl LoadedLibrary {
         Ok(LoadedLibrary { name: name.to_string(), library })
     }
 
+    /// The name or path with which it was opened.
+    #[cfg(feature = "unstable")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the library exports a symbol of this name. Libraries that it needs do not count.
     #[cfg(feature = "unstable")]
     pub fn exports(&self, name: &str) -> bool {

@@ -58,9 +58,10 @@ impl DefinitionGenerator for ProcessSymbols {
         let is_searched = |name: &&str| !is_linker_defined(name.as_bytes());
         let mut missing: Vec<&str> = missing.iter().map(|request| request.name).filter(is_searched).collect();
         let search = || {
+            let mut symbols = self.executor.find_symbols(&missing).into_iter();
             let mut found = Vec::new();
             missing.retain(|name| {
-                let symbol = self.executor.find_symbol(name);
+                let symbol = symbols.next().flatten();
                 found.extend(symbol.map(|symbol| definition(name, symbol)));
                 symbol.is_none()
             });

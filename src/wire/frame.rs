@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_message_comes_out_as_it_went_in() {
         let messages = [
-            ToExecutor::Ask(Request::FindSymbol { name: "puts".into() }),
+            ToExecutor::Ask(Request::FindSymbols { names: vec!["puts".into()] }),
             ToExecutor::Ask(Request::Call { address: u64::MAX, arguments: vec![1, u64::MAX] }),
             ToExecutor::Ask(Request::LoadThreadLocals { image: vec![0, 255], size: 9, align: 16, want: 2 }),
         ];

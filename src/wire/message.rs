@@ -48,8 +48,8 @@ pub(crate) enum Request {
     EndProgram { program: u64 },
 
     // ---- symbols ----
-    /// `Symbol`.
-    FindSymbol { name: String },
+    /// `Symbols`, one for each name.
+    FindSymbols { names: Vec<String> },
     /// `Done`.
     OpenLibrary { name: String },
     /// `ProgramSymbols`.
@@ -116,7 +116,7 @@ pub(crate) enum Answer {
         handle: u64,
         number: u64,
     },
-    Symbol(Option<FoundInProcess>),
+    Symbols(Vec<Option<FoundInProcess>>),
     /// Name, address, and whether it is a function.
     ProgramSymbols(Vec<(String, u64, bool)>),
     ThreadLocals {

@@ -24,11 +24,17 @@ impl Footprint {
     }
 }
 
-/// The number of threads of this process besides the calling one. Waits a short time for threads that are ending.
-pub fn other_threads() -> usize {
+/// The number of threads of a process besides its first one, and besides those with which an executor and its controller serve
+/// each other. Waits a short time for threads that are ending.
+pub fn other_threads(process: u32) -> usize {
     let started = Instant::now();
+    let is_counted = |thread: &fs::DirEntry| {
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        !name.starts_with("jittison-lane")
+    };
     loop {
-        let others = fs::read_dir("/proc/self/task").map_or(0, |threads| threads.count().saturating_sub(1));
+        let threads = fs::read_dir(format!("/proc/{process}/task"));
+        let others = threads.map_or(0, |threads| threads.flatten().filter(is_counted).count().saturating_sub(1));
         // The kernel lists a thread for a moment after it was joined.
         if others == 0 || started.elapsed() > MAX_WAIT {
             return others;

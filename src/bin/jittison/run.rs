@@ -54,8 +54,11 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
     let executor = args.executor.as_ref().map(|path| start_executor(path.as_deref())).transpose()?;
-    let jit =
-        if args.no_exec { offline_session(args)? } else { session(args, threads, executor.as_ref(), &unreceived)? };
+    let jit = if args.no_exec {
+        offline_session(args)?
+    } else {
+        session(args, threads, executor.as_ref().zip(Some(&inputs)), &unreceived)?
+    };
     let totals = Arc::new(LinkTotals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
         jit.layer().add_plugin(Arc::new(LinkTotalsPlugin(totals.clone())));
@@ -113,7 +116,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     if threads > 0 {
         // The workers end, so that the program starts in a process without other threads.
         jit.session().dismiss_workers();
-        other_threads();
+        other_threads(std::process::id());
     }
     failures.add(unreceived.take());
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
@@ -128,7 +131,8 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
     let process_id = std::process::id();
-    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, following: None };
+    let running_process = executor.as_ref().map_or(process_id, ExecutorProcess::id);
+    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, running_process, following: None };
     if args.no_exec {
         cleanup.finish();
         return Ok(());
@@ -166,17 +170,22 @@ fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
 fn session(
     args: &RunArgs,
     threads: usize,
-    executor: Option<&ExecutorProcess>,
+    executor: Option<(&ExecutorProcess, &Inputs)>,
     unreceived: &Unreceived,
 ) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
-    let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
+    let mut near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
+    if let Some((executor, inputs)) = executor {
+        // Those of the command line are open in this process, where their exports were read.
+        let libraries = inputs.groups.iter().flat_map(|group| &group.inputs).filter_map(|input| match input {
+            Input::Library(library) => Some(library.name()),
+            _ => None,
+        });
+        near = libraries.fold(near.executor(executor), |builder, name| builder.library(name));
+    }
     let default: &[&str] = if args.nodefaultlibs { &[] } else { &DEFAULT_LIBRARIES };
     let mut builder = default.iter().fold(near, |builder, name| builder.library(name));
     builder = args.wrap.iter().fold(builder, |builder, symbol| builder.wrap(symbol));
-    if let Some(executor) = executor {
-        builder = builder.executor(executor);
-    }
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
@@ -331,6 +340,8 @@ struct Cleanup {
     report: Report,
     /// The process that linked the program.
     process_id: u32,
+    /// The process that runs the program.
+    running_process: u32,
     /// What follows the files, and what reloads them. `None` without `watch`.
     following: Option<(Follower, Arc<Reloader>)>,
 }
@@ -371,7 +382,7 @@ impl Cleanup {
         }
         // The last versions belong to the program from here on.
         drop(self.following.take());
-        let outcome = match other_threads() {
+        let outcome = match other_threads(self.running_process) {
             // The removal of the last tracker reclaims all, because they refer to each other.
             0 => match self.trackers.iter().map(ResourceTracker::remove).collect() {
                 Ok(removals) => Outcome::Removed(removals),
