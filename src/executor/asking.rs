@@ -49,6 +49,8 @@ pub(super) fn serve_lane(lane: Rc<Lane>) {
             break;
         }
     }
+    // The thread of the controller has ended. Destructors of this thread that have a question open another lane.
+    LANE.set(None);
 }
 
 /// Asks the controller, on the lane of this thread. Serves what the controller requests meanwhile. `None` if the controller is

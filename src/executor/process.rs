@@ -122,6 +122,20 @@ impl ExecutorProcess {
         self.0.facts.process
     }
 
+    /// Kills the executor at once, also if its code runs or hangs. Threads that wait for it get
+    /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded).
+    ///
+    /// # Errors
+    /// It had ended before, or the kernel refuses.
+    pub fn kill(&self) -> Result<()> {
+        self.0.check()?;
+        let killed = self.0.child.lock().kill();
+        killed
+            .map_err(|error| Error::other(format!("the executor process {} cannot be killed: {error}", self.id())))?;
+        self.0.wait("by `ExecutorProcess::kill`");
+        Ok(())
+    }
+
     /// Ends the executor as by `exit(0)`, and waits until it has ended. It writes what its C library has buffered. Sessions
     /// with this executor cannot call code any more.
     ///
@@ -195,6 +209,8 @@ fn serve_questions(peer: &Weak<Peer>, lane: Rc<Lane>) {
             break;
         }
     }
+    // The thread of the executor has ended. A later request of this thread opens another lane.
+    LANES.with_borrow_mut(|lanes| lanes.retain(|(.., other)| !Rc::ptr_eq(other, &lane)));
 }
 
 impl Peer {

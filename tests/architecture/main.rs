@@ -118,6 +118,7 @@ fn every_path_that_a_document_names_exists() {
         "docs/assumptions.md",
         "docs/cli.md",
         "docs/watch.md",
+        "docs/executor.md",
     ]
     .map(String::from)
     .to_vec();

@@ -54,6 +54,52 @@ fn threads_that_wait_for_an_executor_learn_that_it_was_killed() {
 }
 
 #[test]
+fn a_stopped_executor_can_be_killed_while_a_thread_waits_for_it() {
+    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("one.o", &object);
+    let one = remote.jit.remote_function(remote.jit.main_dylib(), "one").unwrap();
+    Command::new("kill").args(["-STOP", &remote.executor.id().to_string()]).status().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| one.call(&[]).unwrap_err().to_string());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        remote.executor.kill().unwrap();
+        let error = waiting.join().unwrap();
+        assert!(error.contains("was ended by signal 9 (SIGKILL)"), "{error}");
+    });
+    assert!(remote.executor.kill().is_err());
+}
+
+#[test]
+fn a_forked_child_of_the_controller_sends_nothing_and_links_nothing() {
+    jittison_test_tools::own_process!();
+    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("one.o", &object);
+    let one = remote.jit.remote_function(remote.jit.main_dylib(), "one").unwrap();
+    assert_eq!(one.call(&[]).unwrap(), 1);
+    // SAFETY: the child only uses what this test made, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = one.call(&[]).is_err_and(|error| error.to_string().contains("belongs to the parent"));
+        let dylib = remote.jit.create_dylib("child").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        remote.jit.add_object(&tracker, "one.o", &object[..]).unwrap();
+        let unlinked = remote.jit.address_of(&dylib, "one").is_err();
+        drop((one, dylib, tracker));
+        drop(remote);
+        // SAFETY: it has no precondition.
+        unsafe { libc::_exit(if refused && unlinked { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a local variable.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(one.call(&[]).unwrap(), 1, "the executor still serves its controller");
+}
+
+#[test]
 fn a_program_that_does_not_serve_is_no_executor() {
     for (program, reason) in [("true", "closed the connection"), ("/no/such/program", "cannot be started")] {
         let error = ExecutorProcess::start(program).unwrap_err();

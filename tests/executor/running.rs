@@ -1,8 +1,11 @@
 //! What linked code does in an executor.
 
-use jittison::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use jittison::base::Name;
 use jittison::session::{Alias, SymbolFlags};
+use jittison::{ErrorKind, Jit};
 
 use crate::{Remote, c, tools};
 
@@ -217,4 +220,113 @@ fn nothing_is_writable_and_executable_there_and_removed_code_leaves_its_map() {
     assert!(tracker.remove().unwrap().is_complete());
     remote.jit.release_free();
     assert!(shared() < 64, "{}", shared());
+}
+
+#[test]
+fn destructors_of_thread_local_variables_run_there_and_hold_their_code() {
+    let source = r#"
+        #include <unistd.h>
+        static long destroyed;
+        struct Local { long value = 1; ~Local() { destroyed += value; } };
+        static thread_local Local local;
+        extern "C" long touch() { return local.value++; }
+        extern "C" long count() { return destroyed; }
+    "#;
+    let Some(object) = tools::cpp(source) else { return };
+    let remote = Remote::start();
+    let tracker = remote.add("local.o", &object);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(remote.call("touch", &[]), 1)).join().unwrap();
+    });
+    // The thread of the executor ends after that of the controller.
+    while remote.call("count", &[]) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(remote.call("count", &[]), 2);
+    assert_eq!(remote.call("touch", &[]), 1);
+    // It runs the destructor of this thread. The hold of the other thread is dropped after its destructor.
+    let removal = tracker.remove().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !removal.is_complete() {
+        assert!(Instant::now() < end, "{:?}", removal.obstacles());
+        std::thread::yield_now();
+    }
+    assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+}
+
+#[test]
+fn a_function_is_replaced_while_threads_call_it_there_and_no_call_goes_wrong() {
+    // Each result has the number of its version twice. The loop makes calls long, so that versions are replaced during calls.
+    let version = |number: u32| {
+        c(&format!(
+            "long version(void) {{ long n = {number}; for (volatile int i = 0; i < 200; i++); return n * 1000 + {number}; }}"
+        ))
+    };
+    let versions: Vec<_> = (1..=9).filter_map(version).collect();
+    if versions.is_empty() {
+        return;
+    }
+    let (calls, rounds) = (AtomicU64::new(0), tools::rounds(200) as u64);
+    let executor = crate::start();
+    // Freed code is a trap, so a call of it would end the executor.
+    let jit = Jit::builder().executor(&executor).trap_freed_code(true).build().unwrap();
+    let kernels =
+        jit.patchable_builder(jit.main_dylib(), &["version"]).history(0).max_versions(usize::MAX).build().unwrap();
+    let commit = |object: &[u8]| {
+        let mut patch = kernels.patch();
+        patch.add_object("version.o", object).unwrap();
+        // SAFETY: the object may run, and every version has this signature.
+        drop(unsafe { patch.link() }.unwrap().commit().unwrap());
+    };
+    commit(&versions[0]);
+    let function = jit.remote_function(jit.main_dylib(), "version").unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let value = function.call(&[]).unwrap();
+                    assert!((1..=9).contains(&(value / 1000)) && value / 1000 == value % 1000, "{value}");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..rounds {
+            let before = calls.load(Ordering::Relaxed);
+            commit(&versions[round as usize % 9]);
+            while calls.load(Ordering::Relaxed) == before {
+                std::thread::yield_now();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(function.call(&[]).unwrap(), (rounds - 1) % 9 * 1001 + 1001);
+    println!("{} calls under {rounds} replacements", calls.load(Ordering::Relaxed));
+}
+
+#[test]
+fn modules_come_and_go_while_their_functions_are_called_there() {
+    let Some(object) = c("static long calls; long next(long n) { calls++; return n + calls; }") else { return };
+    let executor = crate::start();
+    let jit = Jit::builder().executor(&executor).trap_freed_code(true).build().unwrap();
+    let rounds = tools::rounds(4000);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (jit, object) = (&jit, &object);
+            scope.spawn(move || {
+                for round in 0..rounds as u64 {
+                    let dylib = jit.create_dylib(&format!("{thread} {round}")).unwrap();
+                    let tracker = dylib.create_tracker().unwrap();
+                    jit.add_object(&tracker, "next.o", &object[..]).unwrap();
+                    let next = jit.remote_function(&dylib, "next").unwrap();
+                    let removal = tracker.remove().unwrap();
+                    assert!(!removal.is_complete(), "the handle holds it");
+                    assert_eq!([next.call(&[round]).unwrap(), next.call(&[round]).unwrap()], [round + 1, round + 2]);
+                    drop(next);
+                    assert!(removal.is_complete());
+                }
+            });
+        }
+    });
+    assert_eq!(jit.memory_statistics().live_bytes, 0);
 }
