@@ -12,6 +12,7 @@
 //! The fields are text and numbers only, so that every room can make every error. This file defines no policy: the rooms decide
 //! which queries fail and what is rolled back.
 
+mod executor_crash;
 mod failed_definition;
 mod failure_chain;
 mod link_fault;
@@ -22,6 +23,7 @@ use std::fmt;
 
 use crate::sync::Arc;
 
+pub use executor_crash::ExecutorCrash;
 pub use failed_definition::FailedDefinition;
 use failed_definition::missing_remedy;
 pub use failure_chain::{FailureChain, FailureStep};
@@ -234,14 +236,17 @@ pub enum ErrorKind {
     /// - *Cause*: linked code crashed there or called `exit`, or somebody ended the process.
     /// - *Remedy*: start another executor, make a session with it and link again. Removals in this session succeed.
     #[error(
-        "the executor process {process} {how}; nothing that was linked there runs any more; start another executor, and link \
-         into a session with it"
+        "the executor process {process} {how}{}; nothing that was linked there runs any more; start another executor, and \
+         link into a session with it",
+        crash.as_ref().map(|crash| crash.to_string()).unwrap_or_default()
     )]
     ExecutorEnded {
         /// The process id.
         process: u32,
         /// How it ended, and what it did at that time.
         how: String,
+        /// Where it crashed. `None` if it ended in another way.
+        crash: Option<Box<ExecutorCrash>>,
     },
     /// A handle with the type of a function was requested in a session whose code runs in another process. Nothing was done.
     ///

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use crate::base::{ExecutorAddr, TlsIndex, catch};
 use crate::error::{Error, Result};
 use crate::executor::asking::AnswersRequests;
+use crate::executor::crash_page::set_actions;
 use crate::executor::questions::{RemoteTarget, RemoteView, keep_alive, run_exit_hook};
 use crate::executor::windows::placement_of;
 use crate::host::{
@@ -259,6 +260,8 @@ impl Server {
 
     fn start_program(&self, arguments: &[CString]) -> u64 {
         let program = self.process.start_program(arguments);
+        // That has set the default actions. A crash is still reported; code that asks for the action sees a handler.
+        let _ = set_actions();
         let number = self.next();
         PROGRAMS.with_borrow_mut(|programs| programs.push((number, program)));
         number

@@ -27,6 +27,7 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
+//! | `crash_page.rs` | both | the shared page with the crash of an executor |
 //! | `serve.rs` | executor | the control socket, and the end of the process |
 //! | `asking.rs` | executor | the lane of each thread, and questions to the controller |
 //! | `answers.rs` | executor | what each request does: it calls `InProcess` of `host` |
@@ -68,10 +69,11 @@
 //!   that an object lists as an initialiser or finaliser. The executor belongs to its controller: it runs what it is told to.
 //! - **E3** *Memory.* A pool of `memory` makes every allocation. This process reads and writes it through the views of the pool;
 //!   addresses of the executor are only numbers here.
-//! - **E4** *Mailboxes.* The page of a lane is mapped as long as its lane, and its file cannot shrink.
+//! - **E4** *Shared pages.* The page of a lane or of a crash is mapped as long as its owner, and its file cannot shrink.
 
 mod answers;
 mod asking;
+mod crash_page;
 mod lane;
 mod lane_page;
 mod process;

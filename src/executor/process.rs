@@ -26,11 +26,13 @@ use std::process::{Child, Command, ExitStatus};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::ExecutorAddr;
+use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
+use crate::executor::crash_page::CrashPage;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::registered::Registered;
 use crate::sync::{Arc, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code};
-use crate::wire::{Answer, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
+use crate::wire::{Answer, Crash, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
 ///
@@ -51,6 +53,7 @@ pub(super) struct Peer {
     /// The same socket, to end the executor while a thread waits for an answer.
     control_end: Lane,
     child: Mutex<Child>,
+    crash_page: CrashPage,
     ended: StaticCell<Ended>,
     pub(super) registered: Arc<Registered>,
 }
@@ -60,6 +63,7 @@ struct Ended {
     how: String,
     /// Its exit status, if it called `exit`.
     status: Option<i32>,
+    crash: Option<Crash>,
 }
 
 /// The number of an executor, the executor, and the lane of this thread.
@@ -98,7 +102,8 @@ impl ExecutorProcess {
         // Its copy of the socket would keep the connection open when the executor ends.
         drop(command);
         let mut started = Started(Some(child));
-        let facts = connect(&control, back_other.as_fd())
+        let (crash_page, page) = CrashPage::create().map_err(|error| failed(error.to_string()))?;
+        let facts = connect(&control, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()])
             .map_err(|problem| failed(format!("it does not serve as an executor: {problem}")))?;
         drop(back_other);
         static NEXT: MappedU64 = MappedU64::new(0);
@@ -110,6 +115,7 @@ impl ExecutorProcess {
             control: Mutex::new(control),
             control_end,
             child: Mutex::new(child),
+            crash_page,
             ended: StaticCell::new(),
             registered: Arc::new(Registered::new()),
         });
@@ -165,10 +171,10 @@ impl Drop for Started {
     }
 }
 
-/// Exchanges the greetings, and passes the socket for lanes of the executor and the standard input on.
-fn connect(control: &Lane, back: BorrowedFd<'_>) -> std::result::Result<Facts, Broken> {
+/// Exchanges the greetings, and passes on the socket for lanes of the executor, the page for its crash, and the standard input.
+fn connect(control: &Lane, descriptors: &[BorrowedFd<'_>]) -> std::result::Result<Facts, Broken> {
     control.set_deadline(Some(TIME_TO_START))?;
-    control.greet(Side::Controller, &[back, std::io::stdin().as_fd()])?;
+    control.greet(Side::Controller, descriptors)?;
     control.receive_greeting(Side::Executor)?;
     match control.receive()? {
         (ToController::Answer(Answer::Facts(facts)), _) => {
@@ -250,10 +256,11 @@ impl Peer {
     pub(super) fn check(&self) -> Result<()> {
         match self.ended.get() {
             Some(ended) => Err(self.error(ended)),
-            None if self.owner != std::process::id() => {
-                Err(self
-                    .error(&Ended { how: "belongs to the parent of this forked process".to_string(), status: None }))
-            }
+            None if self.owner != std::process::id() => Err(self.error(&Ended {
+                how: "belongs to the parent of this forked process".to_string(),
+                status: None,
+                crash: None,
+            })),
             None => Ok(()),
         }
     }
@@ -340,8 +347,13 @@ impl Peer {
             let mut child = self.child.lock();
             let (status, was_killed) = wait_or_kill(&mut child);
             match status {
-                Some(status) if !was_killed => Ended { how: format!("{} {when}", how(status)), status: status.code() },
-                _ => Ended { how: format!("did not end in time {when}, and was killed"), status: None },
+                Some(status) if !was_killed => {
+                    // A program may handle the signal and go on. Its later end is no crash then.
+                    let is_of = |crash: &Crash| status.signal().map(i32::unsigned_abs) == Some(crash.signal);
+                    let crash = self.crash_page.crash().filter(is_of);
+                    Ended { how: format!("{} {when}", how(status)), status: status.code(), crash }
+                }
+                _ => Ended { how: format!("did not end in time {when}, and was killed"), status: None, crash: None },
             }
         });
         self.registered.drop_holds();
@@ -349,7 +361,11 @@ impl Peer {
     }
 
     fn error(&self, ended: &Ended) -> Error {
-        ErrorKind::ExecutorEnded { process: self.facts.process, how: ended.how.clone() }.into()
+        let crash = ended.crash.as_ref().map(|crash| {
+            let backtrace = crash.frames.iter().map(|frame| ExecutorAddr::new(*frame)).collect();
+            Box::new(ExecutorCrash { address: ExecutorAddr::new(crash.address), backtrace, located: Vec::new() })
+        });
+        ErrorKind::ExecutorEnded { process: self.facts.process, how: ended.how.clone(), crash }.into()
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::executor::answers::Server;
 use crate::executor::asking::{serve_lane, start_asking};
+use crate::executor::crash_page::store_crashes;
 use crate::executor::lane::{Broken, Lane};
 use crate::os;
 use crate::sync::{sleep, spawn_for_code};
@@ -53,6 +54,10 @@ pub fn serve(control: UnixStream) -> Result<Infallible> {
     control.greet(Side::Executor, &[]).map_err(broken)?;
     let mut descriptors = control.receive_greeting(Side::Controller).map_err(broken)?.into_iter();
     let back = descriptors.next().ok_or_else(|| Error::other("the process that links sent no socket for questions"))?;
+    if let Some(page) = descriptors.next() {
+        // Without it, the controller knows only the signal.
+        let _ = store_crashes(&page.into());
+    }
     if let Some(input) = descriptors.next() {
         // Without it, programs that read find the end of the file.
         let _ = os::set_standard_input(&input);

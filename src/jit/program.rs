@@ -158,6 +158,8 @@ impl Program {
             }
         });
         drop((hook, call_entry));
+        #[cfg(feature = "executor")]
+        let status = status.map_err(|error| self.jit.with_names(error));
         status
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::{CodeHold as _, ExecutorAddr};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::jit::inner::Jit;
 use crate::session::{JitDylib, Pin};
 
@@ -41,6 +41,21 @@ impl Jit {
     }
 }
 
+impl Jit {
+    /// Adds the names of functions and objects to the backtrace of an executor that has crashed.
+    pub(in crate::jit) fn with_names(&self, error: Error) -> Error {
+        let ErrorKind::ExecutorEnded { process, how, crash: Some(crash) } = error.kind() else { return error };
+        // A return address may be that of the next function.
+        let before = |(index, address): (usize, &ExecutorAddr)| {
+            ExecutorAddr::new(address.value().saturating_sub(if index == 0 { 0 } else { 1 }))
+        };
+        let addresses: Vec<_> = crash.backtrace.iter().enumerate().map(before).collect();
+        let located = self.locate(&addresses).into_iter().map(|found| found.map(|found| found.to_string())).collect();
+        let crash = Some(Box::new(ExecutorCrash { located, ..(**crash).clone() }));
+        ErrorKind::ExecutorEnded { process: *process, how: how.clone(), crash }.into()
+    }
+}
+
 impl RemoteFunction {
     /// Calls the function with up to six integers or pointers of the executor, and returns its integer result. The result of a
     /// function without one is any number.
@@ -53,7 +68,7 @@ impl RemoteFunction {
     pub fn call(&self, arguments: &[u64]) -> Result<u64> {
         // The versions of patchable functions that the call runs in stay in memory until it returns.
         let _entry = self.pin.as_ref().and_then(|pin| pin.enter_call());
-        self.jit.0.executor.call(self.address, arguments)
+        self.jit.0.executor.call(self.address, arguments).map_err(|error| self.jit.with_names(error))
     }
 
     /// Where the code is in the executor.

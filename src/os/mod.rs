@@ -12,6 +12,7 @@
 //! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
 //! | `loader_calls.rs` | `dlsym`, `dlvsym`, `dladdr` and `dlerror` on behalf of linked code |
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
+//! | `crash.rs` | the signals of a crash |
 //! | `socket.rs` | sockets that carry descriptors |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
@@ -40,6 +41,8 @@
 //! - **O9** *No memory.* A call that takes no pointer, and changes no memory of the process, has no precondition.
 
 mod address_space;
+#[cfg(feature = "executor")]
+mod crash;
 mod dynamic_symbols;
 mod dynlib;
 mod file;
@@ -55,6 +58,8 @@ mod static_loader;
 mod vm;
 
 pub(crate) use address_space::{heap_end, library_range, mappings_below, program_range};
+#[cfg(feature = "executor")]
+pub(crate) use crash::{CrashSite, report_crashes};
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 use dynlib::thread_local_address_in;

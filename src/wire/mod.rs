@@ -14,6 +14,8 @@
 //!
 //! A short message goes through a [`Mailbox`] in a shared page instead, without its length field (`mailbox.rs`).
 //!
+//! A crash of the executor is in a [`CrashRecord`] of another shared page (`crash_record.rs`).
+//!
 //! # Messages
 //!
 //! | from | type | content |
@@ -29,11 +31,15 @@
 //! after a message are errors. Addresses and numbers are plain integers here; the receiver checks what it does with them.
 
 #[cfg(feature = "executor")]
+mod crash_record;
+#[cfg(feature = "executor")]
 mod frame;
 mod mailbox;
 #[cfg(feature = "executor")]
 mod message;
 
+#[cfg(feature = "executor")]
+pub(crate) use crash_record::{Crash, CrashRecord};
 #[cfg(feature = "executor")]
 pub(crate) use frame::{BadFrame, Side, decode, encode, frame_length, greeting};
 #[cfg(loom)]

@@ -8,7 +8,8 @@ use jittison::{ErrorKind, Jit};
 
 use crate::{Remote, c, start};
 
-const CRASHING: &str = "long crash(void) { return *(volatile long *)16; } long one(void) { return 1; }";
+const CRASHING: &str = "__attribute__((noinline)) long deeper(void) { return *(volatile long *)16; } \
+    long crash(void) { return deeper() + 1; } long one(void) { return 1; }";
 
 #[test]
 fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
@@ -20,13 +21,20 @@ fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
     assert_eq!(one.call(&[]).unwrap(), 1);
     let error = crash.call(&[]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ExecutorEnded { .. }), "{error}");
-    let address = format!("while it called the function at {}", crash.address());
-    assert!(error.to_string().contains("was ended by signal 11 (SIGSEGV)"), "{error}");
-    assert!(error.to_string().contains(&address), "{error}, {address}");
+    let how = format!(
+        "was ended by signal 11 (SIGSEGV) while it called the function at {} at the address 0x10 in deeper+0x0 in crash.o of \
+         dylib `main`, called by crash+",
+        crash.address()
+    );
+    assert!(error.to_string().contains(&how), "{error}, {how}");
+    let ErrorKind::ExecutorEnded { crash: Some(found), .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(found.address().value(), 16);
+    assert_eq!(found.located().len(), found.backtrace().len());
+    assert!(found.located().iter().any(Option::is_none), "functions of the executor itself have no name here");
     // Later calls and lookups say the same.
     assert_eq!(one.call(&[]).unwrap_err().to_string(), error.to_string());
     let missing = remote.jit.remote_function(remote.jit.main_dylib(), "missing").unwrap_err();
-    assert_eq!(missing.to_string(), error.to_string());
+    assert!(missing.to_string().contains("was ended by signal 11 (SIGSEGV)"), "{missing}");
     drop((one, crash));
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
@@ -34,6 +42,28 @@ fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
     let other = Remote::start();
     let _tracker = other.add("crash.o", &object);
     assert_eq!(other.call("one", &[]), 1);
+}
+
+#[test]
+fn an_exception_that_nobody_catches_and_an_illegal_instruction_are_located() {
+    let Some(object) = crate::tools::cpp(
+        "extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); } \
+         extern \"C\" long jump() { return ((long (*)())64)() + 1; }",
+    ) else {
+        return;
+    };
+    // The unwinder cannot go on from an address without code.
+    for (name, signal, place) in [
+        ("thrower", "SIGABRT", "thrower+"),
+        ("illegal", "SIGILL", "illegal+"),
+        ("jump", "SIGSEGV", " at the address 0x40;"),
+    ] {
+        let remote = Remote::start();
+        let _tracker = remote.add("crashes.o", &object);
+        let function = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap();
+        let error = function.call(&[]).unwrap_err().to_string();
+        assert!(error.contains(signal) && error.contains(place), "{error}");
+    }
 }
 
 #[test]

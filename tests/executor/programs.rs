@@ -46,4 +46,5 @@ fn a_program_that_crashes_is_reported_and_ends_nothing_else() {
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("was ended by signal 11 (SIGSEGV) while it ran `main`"), "{text}");
+    assert!(text.contains(" at the address 0x8 in main+"), "{text}");
 }
