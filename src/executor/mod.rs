@@ -87,3 +87,10 @@ pub use process::ExecutorProcess;
 pub(crate) use requests::Remote;
 pub use serve::{serve, serve_standard_input};
 pub(crate) use windows::executor_memory;
+
+/// Checks the decoding of any bytes as messages, for fuzzing. Panics if a message is another one after it was encoded again.
+#[cfg(feature = "unstable")]
+#[doc(hidden)]
+pub fn check_bytes(bytes: &[u8]) {
+    crate::wire::check_bytes(bytes);
+}

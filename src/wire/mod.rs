@@ -40,6 +40,8 @@ mod message;
 
 #[cfg(feature = "executor")]
 pub(crate) use crash_record::{Crash, CrashRecord};
+#[cfg(all(feature = "executor", feature = "unstable"))]
+pub(crate) use frame::check_bytes;
 #[cfg(feature = "executor")]
 pub(crate) use frame::{BadFrame, Side, decode, encode, frame_length, greeting};
 #[cfg(loom)]

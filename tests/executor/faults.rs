@@ -6,7 +6,15 @@ use std::time::{Duration, Instant};
 use jittison::executor::ExecutorProcess;
 use jittison::{ErrorKind, Jit};
 
+use jittison_test_tools::{is_rerun, require, rerun, rounds, this_test};
+
 use crate::{Remote, c, start};
+
+/// Sends a signal to an executor.
+fn signal(remote: &Remote, signal: i32) {
+    // SAFETY: it takes no pointer, and the process is a child of this one that was not waited for.
+    assert_eq!(unsafe { libc::kill(remote.executor.id() as i32, signal) }, 0);
+}
 
 const CRASHING: &str = "__attribute__((noinline)) long deeper(void) { return *(volatile long *)16; } \
     long crash(void) { return deeper() + 1; } long one(void) { return 1; }";
@@ -75,7 +83,7 @@ fn threads_that_wait_for_an_executor_learn_that_it_was_killed() {
     std::thread::scope(|scope| {
         let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| wait.call(&[]).unwrap_err().to_string())).collect();
         std::thread::sleep(Duration::from_millis(50));
-        Command::new("kill").args(["-KILL", &remote.executor.id().to_string()]).status().unwrap();
+        signal(&remote, libc::SIGKILL);
         for thread in waiting {
             let error = thread.join().unwrap();
             assert!(error.contains("was ended by signal 9 (SIGKILL)"), "{error}");
@@ -89,7 +97,7 @@ fn a_stopped_executor_can_be_killed_while_a_thread_waits_for_it() {
     let remote = Remote::start();
     let _tracker = remote.add("one.o", &object);
     let one = remote.jit.remote_function(remote.jit.main_dylib(), "one").unwrap();
-    Command::new("kill").args(["-STOP", &remote.executor.id().to_string()]).status().unwrap();
+    signal(&remote, libc::SIGSTOP);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| one.call(&[]).unwrap_err().to_string());
         std::thread::sleep(Duration::from_millis(50));
@@ -136,7 +144,7 @@ fn a_program_that_does_not_serve_is_no_executor() {
         assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
         assert!(error.to_string().contains(program) && error.to_string().contains(reason), "{error}");
     }
-    let mut echo = Command::new("sh");
+    let Some(mut echo) = require("sh") else { return };
     echo.args(["-c", "cat <&0 >&0"]);
     let error = ExecutorProcess::start_command(echo).unwrap_err();
     assert!(error.to_string().contains("does not serve"), "{error}");
@@ -193,5 +201,49 @@ fn an_executor_ends_when_its_controller_is_killed() {
     while std::path::Path::new(&format!("/proc/{process}")).exists() {
         assert!(Instant::now() < end, "the executor still runs");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_executor_that_answers_nonsense_is_an_error_and_never_a_panic_or_a_wait() {
+    let test = this_test!();
+    if is_rerun(test) {
+        return answer_nonsense();
+    }
+    for seed in 0..rounds(200) {
+        let mut command = rerun(test);
+        command.env("SEED", seed.to_string()).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        // A random answer to the greeting is a set of facts now and then. Then the next answer does not fit.
+        let built =
+            ExecutorProcess::start_command(command).and_then(|executor| Jit::builder().executor(&executor).build());
+        assert!(built.is_err());
+    }
+}
+
+/// Greets as an executor, then answers each message with a frame of random bytes.
+fn answer_nonsense() {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let mut socket = std::os::unix::net::UnixStream::from(socket);
+    let mut random = fastrand::Rng::with_seed(std::env::var("SEED").unwrap().parse().unwrap());
+    let mut is_first = true;
+    let mut length = [0; 4];
+    while socket.read_exact(&mut length).is_ok() {
+        let mut frame = vec![0; u32::from_le_bytes(length) as usize];
+        socket.read_exact(&mut frame).unwrap();
+        let mut answers = Vec::new();
+        if std::mem::replace(&mut is_first, false) {
+            answers.push(String::from_utf8(frame).unwrap().replace("controller", "executor").into_bytes());
+        }
+        // `Answer` of `ToController`, and then any answer, or that with facts.
+        let kind = if random.bool() { 2 } else { random.u8(..20) };
+        answers.push([vec![1, kind], (0..random.usize(..120)).map(|_| random.u8(..=127)).collect()].concat());
+        for answer in answers {
+            let sent = socket.write_all(&[&(answer.len() as u32).to_le_bytes(), &answer[..]].concat());
+            if sent.is_err() {
+                return;
+            }
+        }
     }
 }
