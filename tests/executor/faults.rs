@@ -8,7 +8,7 @@ use jittison::{ErrorKind, Jit};
 
 use jittison_test_tools::{is_rerun, require, rerun, rounds, this_test};
 
-use crate::{Remote, c, start};
+use crate::{Remote, c, cpp, start, tools};
 
 /// Sends a signal to an executor.
 fn signal(remote: &Remote, signal: i32) {
@@ -54,10 +54,10 @@ fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
 
 #[test]
 fn an_exception_that_nobody_catches_and_an_illegal_instruction_are_located() {
-    let Some(object) = crate::tools::cpp(
-        "extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); } \
-         extern \"C\" long jump() { return ((long (*)())64)() + 1; }",
-    ) else {
+    let Some(object) =
+        cpp("extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); } \
+         extern \"C\" long jump() { return ((long (*)())64)() + 1; }")
+    else {
         return;
     };
     // The unwinder cannot go on from an address without code.
@@ -139,6 +139,9 @@ fn a_forked_child_of_the_controller_sends_nothing_and_links_nothing() {
 
 #[test]
 fn a_program_that_does_not_serve_is_no_executor() {
+    if !tools::require_x86_64() {
+        return;
+    }
     for (program, reason) in [("true", "closed the connection"), ("/no/such/program", "cannot be started")] {
         let error = ExecutorProcess::start(program).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
@@ -152,6 +155,9 @@ fn a_program_that_does_not_serve_is_no_executor() {
 
 #[test]
 fn an_executor_that_nobody_started_says_how_it_is_started() {
+    if !tools::require_x86_64() {
+        return;
+    }
     let output = Command::new(env!("CARGO_BIN_EXE_jittison-executor")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
@@ -160,6 +166,9 @@ fn an_executor_that_nobody_started_says_how_it_is_started() {
 
 #[test]
 fn an_executor_ends_with_its_last_handle_and_by_request() {
+    if !tools::require_x86_64() {
+        return;
+    }
     let executor = start();
     let process = executor.id();
     let exists = || std::path::Path::new(&format!("/proc/{process}")).exists();
@@ -186,7 +195,7 @@ fn an_executor_ends_when_its_controller_is_killed() {
         return;
     };
     use std::io::BufRead as _;
-    let directory = crate::tools::PrivateDir::new();
+    let directory = tools::PrivateDir::new();
     let path = directory.write("program.o", object);
     let mut tool = Command::new(env!("CARGO_BIN_EXE_jittison"));
     tool.arg("run").arg(format!("--executor={}", env!("CARGO_BIN_EXE_jittison-executor"))).arg(path);
@@ -209,6 +218,9 @@ fn an_executor_that_answers_nonsense_is_an_error_and_never_a_panic_or_a_wait() {
     let test = this_test!();
     if is_rerun(test) {
         return answer_nonsense();
+    }
+    if !tools::require_x86_64() {
+        return;
     }
     for seed in 0..rounds(200) {
         let mut command = rerun(test);

@@ -48,7 +48,12 @@ pub fn start() -> ExecutorProcess {
     ExecutorProcess::start(env!("CARGO_BIN_EXE_jittison-executor")).unwrap()
 }
 
-/// An object of C.
+/// An object of C. `None` where there are no executors.
 pub fn c(source: &str) -> Option<Vec<u8>> {
-    tools::gcc(&["-O1", "-fPIC"], source)
+    if tools::require_x86_64() { tools::gcc(&["-O1", "-fPIC"], source) } else { None }
+}
+
+/// An object of C++. `None` where there are no executors.
+pub fn cpp(source: &str) -> Option<Vec<u8>> {
+    if tools::require_x86_64() { tools::cpp(source) } else { None }
 }

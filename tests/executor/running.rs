@@ -7,7 +7,7 @@ use jittison::base::Name;
 use jittison::session::{Alias, SymbolFlags};
 use jittison::{ErrorKind, Jit};
 
-use crate::{Remote, c, tools};
+use crate::{Remote, c, cpp, tools};
 
 #[test]
 fn a_function_runs_in_the_other_process_and_is_removed() {
@@ -130,11 +130,9 @@ fn thread_local_variables_belong_to_the_thread_that_calls() {
 #[test]
 fn exceptions_are_caught_across_modules_there() {
     let (Some(thrower), Some(catcher)) = (
-        tools::cpp("struct Number { long value; }; void thrower(long n) { throw Number{n}; }"),
-        tools::cpp(
-            "struct Number { long value; }; void thrower(long n);\n\
-             extern \"C\" long caught(long n) { try { thrower(n); return 0; } catch (Number &number) { return number.value + 1; } }",
-        ),
+        cpp("struct Number { long value; }; void thrower(long n) { throw Number{n}; }"),
+        cpp("struct Number { long value; }; void thrower(long n);\n\
+             extern \"C\" long caught(long n) { try { thrower(n); return 0; } catch (Number &number) { return number.value + 1; } }"),
     ) else {
         return;
     };
@@ -232,7 +230,7 @@ fn destructors_of_thread_local_variables_run_there_and_hold_their_code() {
         extern "C" long touch() { return local.value++; }
         extern "C" long count() { return destroyed; }
     "#;
-    let Some(object) = tools::cpp(source) else { return };
+    let Some(object) = cpp(source) else { return };
     let remote = Remote::start();
     let tracker = remote.add("local.o", &object);
     std::thread::scope(|scope| {
