@@ -114,7 +114,8 @@ impl Lane {
         Err(Broken::Nonsense(format!("it says `{theirs}` and not `{expected}`")))
     }
 
-    fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+    /// Sends an encoded message, with descriptors.
+    pub(super) fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
         if self
             .mailboxes
             .as_ref()

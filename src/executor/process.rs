@@ -32,7 +32,7 @@ use crate::executor::crash_page::CrashPage;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::registered::Registered;
 use crate::sync::{Arc, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code};
-use crate::wire::{Answer, Crash, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
+use crate::wire::{self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
 ///
@@ -231,8 +231,12 @@ impl Peer {
     /// As [`ask`](Self::ask), with descriptors.
     pub(super) fn ask_with(self: &Arc<Self>, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer> {
         self.check()?;
+        // Nothing is sent if it is too long.
+        let too_long = |bad| Error::other(format!("a request to the executor process {}: {bad}", self.id()));
+        let request = ToExecutor::Ask(request);
+        let frame = wire::encode(&request).map_err(too_long)?;
         let lane = self.lane()?;
-        let answer = self.converse(&lane, &request, descriptors).map_err(|broken| self.broken(&request, &broken))?;
+        let answer = self.converse(&lane, &frame, descriptors).map_err(|broken| self.broken(&request, &broken))?;
         match answer {
             Answer::Failed(problem) => Err(Error::other(problem)),
             answer => Ok(answer),
@@ -273,10 +277,10 @@ impl Peer {
     fn converse(
         &self,
         lane: &Lane,
-        request: &Request,
+        frame: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> std::result::Result<Answer, Broken> {
-        lane.send(&ToExecutor::Ask(request.clone()), descriptors)?;
+        lane.send_frame(frame, descriptors)?;
         loop {
             match lane.receive()?.0 {
                 ToController::Answer(answer) => return Ok(answer),
@@ -310,21 +314,23 @@ impl Peer {
     fn open_lane(&self) -> Result<Lane> {
         let (own, others) =
             Lane::with_mailboxes().map_err(|error| Error::other(format!("a lane cannot be made: {error}")))?;
+        let request = ToExecutor::Ask(Request::OpenLane);
         let answer = {
             let control = self.control.lock();
-            let sent = control.send(&ToExecutor::Ask(Request::OpenLane), &others.each_ref().map(|other| other.as_fd()));
+            let sent = control.send(&request, &others.each_ref().map(|other| other.as_fd()));
             sent.and_then(|()| control.receive())
         };
         match answer {
             Ok((ToController::Answer(Answer::Done), _)) => Ok(own),
             Ok((ToController::Answer(Answer::Failed(problem)), _)) => Err(Error::other(problem)),
             Ok((other, _)) => Err(Error::other(format!("the executor answered {other:?} to a request for a lane"))),
-            Err(broken) => Err(self.broken(&Request::OpenLane, &broken)),
+            Err(broken) => Err(self.broken(&request, &broken)),
         }
     }
 
     /// Waits for the end of an executor whose lane is broken. Returns the error of the request.
-    fn broken(&self, request: &Request, broken: &Broken) -> Error {
+    fn broken(&self, request: &ToExecutor, broken: &Broken) -> Error {
+        let ToExecutor::Ask(request) = request else { return self.error(self.wait("while it asked")) };
         let during = match request {
             Request::Call { address, .. } => format!("it called the function at {address:#x}"),
             Request::RunInitializer { address } => format!("it ran the initialiser or finaliser at {address:#x}"),
@@ -358,6 +364,10 @@ impl Peer {
         });
         self.registered.drop_holds();
         ended
+    }
+
+    fn id(&self) -> u32 {
+        self.facts.process
     }
 
     fn error(&self, ended: &Ended) -> Error {

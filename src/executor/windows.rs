@@ -71,7 +71,7 @@ pub(crate) fn executor_memory(
 /// A pool whose windows run elsewhere. It refuses large sections, which a pool maps in this process.
 struct ExecutorMemory(SlabPool);
 
-// SAFETY: E3 - the pool makes all allocations and keeps the contract.
+// SAFETY: E3 - the pool makes all allocations and keeps the contract, in the process of the executor.
 unsafe impl MemoryManager for ExecutorMemory {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         if let Some(section) = plan.large_sections.first() {

@@ -23,8 +23,9 @@ use crate::memory::statistics::MemoryStatistics;
 /// - *Bytes*: [`working`](InFlight::working) returns as many bytes as the plan requests, and the last `zero_fill` of them
 ///   are zero at first. [`large_section`](InFlight::large_section) and [`scratch`](InFlight::scratch) return as many bytes
 ///   as the plan requests, or none. Once the allocation is finalized, the bytes at its addresses are those that were written.
-/// - *Access*: If `can_run` is true, this process can read the finalized constants, and read and write the data. It can
-///   execute the code, or a call of the code faults. The answer never changes.
+/// - *Access*: If `can_run` is true, the process that runs the code of the session can read the finalized constants, and read and
+///   write the data. It can execute the code, or a call of the code faults. The answer never changes. That process is this
+///   one, unless the session has an executor.
 /// - *Words*: If `can_run` is true, [`Finalized::word`] returns the word at the address of the data segment plus `offset`,
 ///   for each multiple of eight inside the segment. If it is false, it returns that word or `None`.
 /// - *Writes*: [`Finalized::write`] either writes the bytes at the address of the segment plus `offset`, and changes no other
@@ -84,8 +85,9 @@ pub unsafe trait MemoryManager: Send + Sync {
         batch.into_iter().map(|(allocation, frames)| allocation.finalize(frames)).collect()
     }
 
-    /// Whether this process can run what is linked into this memory. If not, a [`Jit`](crate::Jit) refuses each call that
-    /// would run it, or that returns a handle to call it ([`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns)).
+    /// Whether the process that runs the code of the session can run what is linked into this memory. If not, a
+    /// [`Jit`](crate::Jit) refuses each call that would run it, or that returns a handle to call it
+    /// ([`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns)).
     fn can_run(&self) -> bool {
         true
     }

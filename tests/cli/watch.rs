@@ -124,7 +124,18 @@ fn step(sum: &str, more: &str) -> String {
 
 #[test]
 fn a_running_program_follows_its_objects() {
-    let mut program = Watched::start(&[], &step("1000 + calls", ""));
+    follow_objects(&[]);
+}
+
+#[test]
+fn a_program_that_runs_in_an_executor_follows_its_objects() {
+    if jittison_test_tools::require_x86_64() {
+        follow_objects(&["--executor"]);
+    }
+}
+
+fn follow_objects(options: &[&str]) {
+    let mut program = Watched::start(options, &step("1000 + calls", ""));
     assert_eq!(program.ask(), "1001");
 
     program.write("step", &step("2000 + calls", ""));

@@ -259,3 +259,20 @@ fn answer_nonsense() {
         }
     }
 }
+
+#[test]
+fn code_that_a_thread_of_a_killed_executor_held_can_be_removed() {
+    let Some(object) =
+        cpp("struct Local { long value = 1; ~Local() { value = 0; } }; static thread_local Local local; \
+         extern \"C\" long touch() { return local.value++; }")
+    else {
+        return;
+    };
+    let remote = Remote::start();
+    let tracker = remote.add("local.o", &object);
+    assert_eq!(remote.call("touch", &[]), 1);
+    remote.executor.kill().unwrap();
+    let removal = tracker.remove().unwrap();
+    assert!(removal.is_complete(), "{:?}", removal.obstacles());
+    assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+}
