@@ -47,8 +47,11 @@ pub(crate) fn report_crashes(report: Report) -> io::Result<()> {
     Ok(())
 }
 
-/// The handler. It returns to the instruction that faulted, or to `abort`; the second signal ends the process.
+/// The handler. It sends the signal again, which ends the process when the handler returns: the action is the default then. To
+/// return alone would not do. A process may have sent the signal, and the instruction of a trap is not run again.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: O9 - the signal is blocked until the handler returns. The default action is set (`SA_RESETHAND`).
+    unsafe { libc::raise(signal) };
     let Some(report) = REPORT.get() else { return };
     // SAFETY: O2 - the kernel passes a `siginfo_t` that lives during the handler. For each of the signals it has an address,
     // which is any number for those that a process sent.
