@@ -21,6 +21,8 @@ pub(super) struct LayerInner {
     pub(super) memory: Arc<dyn MemoryManager>,
     pub(super) executor: Arc<dyn Executor>,
     pub(super) machine: LinkedMachine,
+    /// Whether large sections stay in the window.
+    pub(super) keeps_large_sections: bool,
     pub(super) foreign_thread_locals: ForeignThreadLocals,
     pub(super) plugins: Plugins,
     /// The memory of every finished link, by key.

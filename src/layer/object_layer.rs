@@ -81,6 +81,7 @@ impl ObjectLinkingLayer {
     ) -> Arc<ObjectLinkingLayer> {
         let inner = LayerInner {
             machine: LinkedMachine::new(memory.can_run()),
+            keeps_large_sections: !memory.has_large_sections(),
             memory,
             executor,
             foreign_thread_locals: ForeignThreadLocals::new(),

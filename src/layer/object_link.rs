@@ -370,6 +370,7 @@ impl ClaimMap {
         let anchor = self.sections.as_ref().map(|sections| &sections.anchor);
         let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
+                graph.keeps_large_sections = layer.keeps_large_sections;
                 layer.hidden_names.merge_into(graph, responsibility.dylib_handle());
                 if graph.has_named_sections || !graph.requested_bounds.is_empty() {
                     let (memory, group) = (&*layer.memory, group_of(responsibility.dylib_handle()));

@@ -102,6 +102,8 @@ pub struct LinkGraph {
     pub(crate) has_followers: bool,
     /// Whether the object has parts or bounds in an area below 2 GiB, which only memory there reaches.
     pub(crate) is_near_low_area: bool,
+    /// Whether large sections stay in the window, because the memory manager has no memory outside of it.
+    pub(crate) keeps_large_sections: bool,
     /// What plugins have changed. `None` if they changed nothing.
     pub(crate) changes: Option<Box<ChangeRecord>>,
 }
@@ -139,6 +141,7 @@ impl LinkGraph {
             placements: Vec::new(),
             has_followers: false,
             is_near_low_area: false,
+            keeps_large_sections: false,
             changes: None,
         }
     }
@@ -175,6 +178,7 @@ impl LinkGraph {
             placements,
             has_followers,
             is_near_low_area,
+            keeps_large_sections,
             changes,
         } = self;
         (*name, *bytes, *is_built) = (None, ObjectBuffer::default(), false);
@@ -196,7 +200,7 @@ impl LinkGraph {
         *first_global = 0;
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *has_weak_externals) = (false, false);
-        (*has_followers, *is_near_low_area) = (false, false);
+        (*has_followers, *is_near_low_area, *keeps_large_sections) = (false, false, false);
         if !(requested_bounds.is_empty() && placements.is_empty()) {
             (*requested_bounds, *placements) = (Vec::new(), Vec::new());
         }

@@ -10,7 +10,8 @@
 //! - it has no definition that other objects see, because their references may be 32-bit;
 //! - it is neither next to another section of its name, because these are contiguous, nor in an area (`bounds.rs`).
 //!
-//! In case of doubt a section stays in the window.
+//! In case of doubt a section stays in the window. All of them stay if the memory manager has no other memory
+//! ([`MemoryManager::has_large_sections`](crate::memory::MemoryManager::has_large_sections)).
 
 use crate::arch::EdgeKind;
 use crate::base::{ExecutorAddr, SegmentKind};
@@ -24,7 +25,7 @@ pub const LARGE_SECTION_MIN: u64 = 1 << 20;
 
 /// The blocks that get mappings of their own, in the order of their positions.
 pub(crate) fn choose(graph: &LinkGraph) -> Vec<BlockId> {
-    if !graph.blocks().any(|(id, _)| is_candidate(graph, id)) {
+    if graph.keeps_large_sections || !graph.blocks().any(|(id, _)| is_candidate(graph, id)) {
         return Vec::new();
     }
     let mut is_eligible: Vec<bool> = graph.blocks().map(|(id, _)| is_candidate(graph, id)).collect();

@@ -92,6 +92,12 @@ pub unsafe trait MemoryManager: Send + Sync {
         true
     }
 
+    /// Whether links may request [large sections](SegmentPlan::large_sections). If not, they put everything into the segments.
+    /// The answer never changes.
+    fn has_large_sections(&self) -> bool {
+        true
+    }
+
     /// What the manager holds at this moment.
     fn statistics(&self) -> MemoryStatistics;
 

@@ -58,6 +58,10 @@ unsafe impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
         self.manager.can_run()
     }
 
+    fn has_large_sections(&self) -> bool {
+        self.manager.has_large_sections()
+    }
+
     fn statistics(&self) -> MemoryStatistics {
         self.manager.statistics()
     }
