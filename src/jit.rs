@@ -273,6 +273,7 @@ impl Jit {
             }
         }
         let count = self.0.run_pending(dylib);
+        self.check_executor()?;
         pending.commit();
         Ok(count)
     }
@@ -299,7 +300,7 @@ impl Jit {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before.
+    /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before. [`ErrorKind::ExecutorEnded`].
     ///
     /// # Safety
     /// For each dylib that this call finalises, until it is initialised again:
@@ -312,8 +313,10 @@ impl Jit {
     /// [`ResourceTracker::remove`] is the safe form: it finalises an object when the last pin of its tracker goes.
     pub unsafe fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
         self.0.check_own(dylib)?;
-        let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
-        self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)
+        let not_initialized = || Error::from(ErrorKind::NotInitialized { dylib: dylib.name().to_string() });
+        let count = self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)?;
+        self.check_executor()?;
+        Ok(count)
     }
 
     /// Defines a stub under a tracker: a function that jumps to a target, which can be changed while threads call the stub.

@@ -12,14 +12,13 @@ use crate::error::{Error, Result};
 use crate::executor::asking::AnswersRequests;
 use crate::executor::crash_page::set_actions;
 use crate::executor::questions::{RemoteTarget, RemoteView, keep_alive, run_exit_hook};
-use crate::executor::windows::placement_of;
 use crate::host::{
-    Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, NativeProgram, ProcessExitHook,
-    ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
+    Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, MAX_ARGUMENTS, NativeProgram,
+    ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
 };
-use crate::memory::{PeerWindow, WindowLayout};
+use crate::memory::{HostedWindow, Placement, WindowLayout};
 use crate::sync::{Arc, Mutex, plain_thread_local};
-use crate::wire::{Answer, Facts, FoundInProcess, PlaceOfWindow, Request, WindowShape};
+use crate::wire::{Answer, Facts, FoundInProcess, PlaceOfWindow, Request, StaticOffset, WindowPlacement, WindowShape};
 
 /// What the executor holds for its controller.
 pub(super) struct Server {
@@ -38,7 +37,7 @@ enum Item {
     ThreadLocals(Mutex<Box<dyn ThreadLocalBlock>>),
     ExitScope(Box<dyn HandlerScope>),
     Hook(Box<dyn ProcessExitHook>),
-    Window(Mutex<PeerWindow>),
+    Window(Mutex<HostedWindow>),
     /// Held and never asked.
     View(#[allow(dead_code)] Box<dyn ViewScope>),
     Lazy(#[allow(dead_code)] Box<dyn LazyEntries>),
@@ -72,7 +71,6 @@ impl Server {
         let functions =
             [functions.atexit, functions.on_exit, functions.thread_atexit, functions.at_quick_exit, functions.atfork];
         Facts {
-            process: std::process::id(),
             handler_functions: functions.map(ExecutorAddr::value),
             exit: self.process.exit_address().value(),
             loader_functions: self
@@ -127,8 +125,8 @@ impl Server {
                 Answer::Address(found.map(ExecutorAddr::value))
             }
 
-            Request::LoadThreadLocals { image, size, align, want } => {
-                self.load_thread_locals(&image, size, align, want)?
+            Request::LoadThreadLocals { image, size, align, offset } => {
+                self.load_thread_locals(&image, size, align, offset)?
             }
             Request::CompleteThreadLocals { block, image } => {
                 let item = self.item(block)?;
@@ -211,11 +209,16 @@ impl Server {
         })
     }
 
-    fn reserve_window(&self, shape: WindowShape, placement: u8) -> Result<Answer> {
+    fn reserve_window(&self, shape: WindowShape, placement: WindowPlacement) -> Result<Answer> {
         let layout = WindowLayout::from_shape(shape.size, shape.pools);
         let layout = layout.ok_or_else(|| Error::other("the window has no such layout"))?;
-        let placement = placement_of(placement).ok_or_else(|| Error::other("there is no such placement"))?;
-        let (window, place) = PeerWindow::reserve(&layout, placement)?;
+        let placement = match placement {
+            WindowPlacement::Anywhere => Placement::Anywhere,
+            WindowPlacement::NearHost => Placement::NearHost,
+            WindowPlacement::NearLibraries => Placement::NearLibraries,
+            WindowPlacement::Low2GiB => Placement::Low2GiB,
+        };
+        let (window, place) = HostedWindow::reserve(&layout, placement)?;
         Ok(Answer::Window(PlaceOfWindow {
             window: self.hold(Item::Window(Mutex::new(window))),
             base: place.base.value(),
@@ -235,11 +238,11 @@ impl Server {
         Ok(Answer::Done)
     }
 
-    fn load_thread_locals(&self, image: &[u8], size: u64, align: u64, want: u8) -> Result<Answer> {
-        let want = match want {
-            0 => StaticTls::Required,
-            1 => StaticTls::Wanted,
-            _ => StaticTls::NotNeeded,
+    fn load_thread_locals(&self, image: &[u8], size: u64, align: u64, offset: StaticOffset) -> Result<Answer> {
+        let want = match offset {
+            StaticOffset::Required => StaticTls::Required,
+            StaticOffset::Wanted => StaticTls::Wanted,
+            StaticOffset::NotNeeded => StaticTls::NotNeeded,
         };
         let mut block = self.process.load_thread_locals(image, size, align, want).map_err(Error::other)?;
         let (number, static_offset) = (block.number(), block.static_offset());
@@ -250,7 +253,10 @@ impl Server {
 
     fn call(&self, address: u64, arguments: &[u64]) -> Result<u64> {
         if address == 0 || arguments.len() > MAX_ARGUMENTS {
-            return Err(Error::other(format!("a call of {address:#x} with {} arguments", arguments.len())));
+            return Err(Error::other(format!(
+                "no call of {address:#x} with {} arguments: an executor calls functions of at most {MAX_ARGUMENTS}",
+                arguments.len()
+            )));
         }
         let mut value = 0;
         // SAFETY: E1, E2 - the controller holds the code until this is answered, and found a function there.
@@ -321,9 +327,6 @@ fn found_in_process(symbol: ProcessSymbol) -> FoundInProcess {
 fn other_kind(number: u64) -> Error {
     Error::other(format!("the executor holds nothing of that kind under number {number}"))
 }
-
-/// The greatest number of arguments of a call.
-const MAX_ARGUMENTS: usize = 6;
 
 /// Calls a function of integers.
 ///

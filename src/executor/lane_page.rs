@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::os::SharedFile;
-use crate::sync::{CountU64 as HintU64, Ordering, processors};
+use crate::sync::{HintUsize, Ordering, processors};
 use crate::wire::{Arrival, Mailbox};
 
 /// The page as one side maps it.
@@ -18,10 +18,10 @@ pub(super) struct LanePage {
     /// The mailbox of messages to this side.
     incoming: usize,
     /// The greatest polling time, in nanoseconds.
-    longest: u64,
+    longest: usize,
     /// The polling time of the next message. It falls while messages come too late for it: a receiver that polls in vain takes
     /// the processor from other threads.
-    polling: HintU64,
+    polling: HintUsize,
 }
 
 impl LanePage {
@@ -42,7 +42,7 @@ impl LanePage {
     fn new(page: MmapRaw, incoming: usize) -> LanePage {
         // With one processor, the sender could not run while the receiver polls.
         let longest = if processors() > 1 { WAKE_UP } else { 0 };
-        LanePage { page, incoming, longest, polling: HintU64::new(longest) }
+        LanePage { page, incoming, longest, polling: HintUsize::new(longest) }
     }
 
     /// Puts a message into the other side's mailbox. `None` stands for a message with descriptors. False: send it by the socket.
@@ -53,7 +53,7 @@ impl LanePage {
     /// Waits for a message: polls for a while, then sleeps in `sleep`, which receives by the socket.
     pub(super) fn receive<M>(&self, sleep: impl FnOnce() -> M) -> Received<M> {
         let begin = Instant::now();
-        let polling = Duration::from_nanos(self.polling.load(Ordering::Relaxed));
+        let polling = Duration::from_nanos(self.polling.load(Ordering::Relaxed) as u64);
         let mailbox = self.mailbox(self.incoming);
         let received = match mailbox.receive(|| begin.elapsed() < polling) {
             Arrival::Here(bytes) => Received::Here(bytes),
@@ -64,8 +64,8 @@ impl LanePage {
                 Received::BySocket(message)
             }
         };
-        let took = begin.elapsed().as_nanos() as u64;
-        self.polling.store(next_polling_time(polling.as_nanos() as u64, took, self.longest), Ordering::Relaxed);
+        let took = begin.elapsed().as_nanos() as usize;
+        self.polling.store(next_polling_time(polling.as_nanos() as usize, took, self.longest), Ordering::Relaxed);
         received
     }
 
@@ -93,7 +93,7 @@ pub(super) enum Received<M> {
 }
 
 /// The polling time after a wait of `took`: longer if polling could have seen the message, shorter if not. In nanoseconds.
-fn next_polling_time(polling: u64, took: u64, longest: u64) -> u64 {
+fn next_polling_time(polling: usize, took: usize, longest: usize) -> usize {
     match took <= WAKE_UP {
         true => (polling * 2 + 1000).min(longest),
         false => polling / 2,
@@ -101,7 +101,7 @@ fn next_polling_time(polling: u64, took: u64, longest: u64) -> u64 {
 }
 
 /// About what the wake-up of a sleeping thread costs, in nanoseconds.
-const WAKE_UP: u64 = 50_000;
+const WAKE_UP: usize = 50_000;
 
 #[cfg(test)]
 mod tests {

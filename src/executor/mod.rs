@@ -40,14 +40,7 @@
 //! answers on the same lane, and may make requests meanwhile, which the waiting thread of the executor serves. A thread that
 //! linked code itself has started gets a lane at its first question, with a new thread of the controller at the other end.
 //!
-//! # One link, one removal
-//! 1. The link reads the object here. A name that no dylib has is a `FindSymbol` at the executor, once for each name.
-//! 2. The pools give out addresses of the executor, and a view of the same pages here.
-//! 3. The link writes code, constants, data and frames through that view. Nothing is sent.
-//! 4. An object with thread-local variables loads a block there; one with exit handlers opens a scope there.
-//! 5. A lookup runs the initialisers that wait: one request each.
-//! 6. A removal runs finalisers and closes scopes: requests, if there are any.
-//! 7. The pools take the memory back. A purge removes its pages from the file, and so from both processes.
+//! `docs/executor.md` walks through one link and one removal.
 //!
 //! # The end of an executor
 //! A crash of linked code ends the executor and not the controller. Every request then fails with
@@ -56,9 +49,9 @@
 //!
 //! # Limits
 //! - The executor is no sandbox: linked code there has the rights of its user. It shares the data pool with the controller.
-//! - Handles with a type ([`Function`](crate::Function), [`Symbol`](crate::Symbol), patchable functions) are pointers of the
-//!   process that links, so a session with an executor refuses them. [`RemoteFunction`](crate::RemoteFunction) takes their place.
-//! - Large sections, perf's files and breakpoints of debuggers in linked code are refused or not supported.
+//! - Handles with a type ([`Function`](crate::Function), [`Symbol`](crate::Symbol)) are pointers of the process that links, so a
+//!   session with an executor refuses them. [`RemoteFunction`](crate::RemoteFunction) takes their place.
+//! - Files for perf are refused. Breakpoints of debuggers in linked code are not supported.
 //! - A child that linked code forks shares its data with its parent.
 //! - x86-64 only: on AArch64 the caches of the other process would have to be flushed.
 //!

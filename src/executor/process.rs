@@ -47,6 +47,8 @@ pub(super) struct Peer {
     number: u64,
     /// The process that started it.
     owner: u32,
+    /// The process that was started.
+    process: u32,
     pub(super) facts: Facts,
     /// Carries requests for further lanes.
     control: Mutex<Lane>,
@@ -98,19 +100,22 @@ impl ExecutorProcess {
         let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
         let control_end = control.try_clone().map_err(|error| failed(error.to_string()))?;
         let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
-        let child = command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        let (crash_page, page) = CrashPage::create().map_err(|error| failed(error.to_string()))?;
+        let mut child =
+            command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
         // Its copy of the socket would keep the connection open when the executor ends.
         drop(command);
-        let mut started = Started(Some(child));
-        let (crash_page, page) = CrashPage::create().map_err(|error| failed(error.to_string()))?;
-        let facts = connect(&control, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()])
-            .map_err(|problem| failed(format!("it does not serve as an executor: {problem}")))?;
+        let connected = connect(&control, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()]);
+        let facts = connected.map_err(|problem| {
+            end_at_once(&mut child);
+            failed(format!("it does not serve as an executor: {problem}"))
+        })?;
         drop(back_other);
         static NEXT: MappedU64 = MappedU64::new(0);
-        let child = started.0.take().ok_or_else(|| failed("it was lost".to_string()))?;
         let peer = Arc::new(Peer {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             owner: std::process::id(),
+            process: child.id(),
             facts,
             control: Mutex::new(control),
             control_end,
@@ -123,9 +128,9 @@ impl ExecutorProcess {
         Ok(ExecutorProcess(peer))
     }
 
-    /// The process id.
+    /// The id of the process that was started.
     pub fn id(&self) -> u32 {
-        self.0.facts.process
+        self.0.id()
     }
 
     /// Kills the executor at once, also if its code runs or hangs. Threads that wait for it get
@@ -150,23 +155,10 @@ impl ExecutorProcess {
     pub fn end(&self) -> Result<()> {
         self.0.check()?;
         self.0.control_end.close();
-        let ended = self.0.wait("it was asked to");
+        let ended = self.0.wait("when it was asked to");
         match ended.status {
             Some(0) => Ok(()),
             _ => Err(self.0.error(ended)),
-        }
-    }
-}
-
-/// Kills a process that was started and does not serve.
-struct Started(Option<Child>);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            // Both fail only if it has ended.
-            let _ = child.kill();
-            let _ = child.wait();
         }
     }
 }
@@ -253,18 +245,21 @@ impl Peer {
 
     /// The error for an answer that does not fit its request.
     pub(super) fn unexpected(&self, answer: &Answer) -> Error {
-        Error::other(format!("the executor process {} answered {answer:?}, which does not fit", self.facts.process))
+        Error::other(format!(
+            "the executor process {} answered {answer:?}, which does not fit; start an executor of this version",
+            self.process
+        ))
     }
 
     /// Checks that the executor runs, and that this is the process that started it.
     pub(super) fn check(&self) -> Result<()> {
         match self.ended.get() {
             Some(ended) => Err(self.error(ended)),
-            None if self.owner != std::process::id() => Err(self.error(&Ended {
-                how: "belongs to the parent of this forked process".to_string(),
-                status: None,
-                crash: None,
-            })),
+            None if self.owner != std::process::id() => Err(Error::other(format!(
+                "the executor process {} belongs to the parent of this forked process; nothing was done; start an executor in \
+                 this process, and link into a session with it",
+                self.process
+            ))),
             None => Ok(()),
         }
     }
@@ -329,15 +324,15 @@ impl Peer {
     }
 
     /// Waits for the end of an executor whose lane is broken. Returns the error of the request.
-    fn broken(&self, request: &ToExecutor, broken: &Broken) -> Error {
-        let ToExecutor::Ask(request) = request else { return self.error(self.wait("while it asked")) };
-        let during = match request {
-            Request::Call { address, .. } => format!("it called the function at {address:#x}"),
-            Request::RunInitializer { address } => format!("it ran the initialiser or finaliser at {address:#x}"),
-            Request::CallMain { address, .. } => format!("it ran `main` at {address:#x}"),
-            Request::RunExitHandlers { .. } => "it ran exit handlers".to_string(),
-            Request::FindSymbols { names } => format!("it searched for `{}`", names.join("`, `")),
-            Request::OpenLibrary { name } => format!("it opened the library `{name}`"),
+    fn broken(&self, message: &ToExecutor, broken: &Broken) -> Error {
+        use ToExecutor::Ask;
+        let during = match message {
+            Ask(Request::Call { address, .. }) => format!("it called the function at {address:#x}"),
+            Ask(Request::RunInitializer { address }) => format!("it ran the initialiser or finaliser at {address:#x}"),
+            Ask(Request::CallMain { address, .. }) => format!("it ran `main` at {address:#x}"),
+            Ask(Request::RunExitHandlers { .. }) => "it ran exit handlers".to_string(),
+            Ask(Request::FindSymbols { names }) => format!("it searched for `{}`", names.join("`, `")),
+            Ask(Request::OpenLibrary { name }) => format!("it opened the library `{name}`"),
             _ => "it served a request".to_string(),
         };
         let during = match broken {
@@ -366,8 +361,8 @@ impl Peer {
         ended
     }
 
-    fn id(&self) -> u32 {
-        self.facts.process
+    pub(super) fn id(&self) -> u32 {
+        self.process
     }
 
     fn error(&self, ended: &Ended) -> Error {
@@ -375,7 +370,7 @@ impl Peer {
             let backtrace = crash.frames.iter().map(|frame| ExecutorAddr::new(*frame)).collect();
             Box::new(ExecutorCrash { address: ExecutorAddr::new(crash.address), backtrace, located: Vec::new() })
         });
-        ErrorKind::ExecutorEnded { process: self.facts.process, how: ended.how.clone(), crash }.into()
+        ErrorKind::ExecutorEnded { process: self.process, how: ended.how.clone(), crash }.into()
     }
 }
 
@@ -391,9 +386,14 @@ fn wait_or_kill(child: &mut Child) -> (Option<ExitStatus>, bool) {
         }
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-    // Both fail only if it has ended.
+    (end_at_once(child), true)
+}
+
+/// Kills a process and waits for it.
+fn end_at_once(child: &mut Child) -> Option<ExitStatus> {
+    // It fails only if the process has ended.
     let _ = child.kill();
-    (child.wait().ok(), true)
+    child.wait().ok()
 }
 
 fn how(status: ExitStatus) -> String {
@@ -429,7 +429,7 @@ impl Drop for Peer {
     fn drop(&mut self) {
         if self.owner == std::process::id() && self.ended.get().is_none() {
             self.control_end.close();
-            self.wait("it was no longer needed");
+            self.wait("when it was no longer needed");
         }
     }
 }

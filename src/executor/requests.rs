@@ -17,7 +17,7 @@ use crate::host::{
     ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::sync::{Arc, Mutex};
-use crate::wire::{Answer, FoundInProcess, Request};
+use crate::wire::{Answer, FoundInProcess, Request, StaticOffset};
 
 /// The process behind a peer.
 #[derive(Clone)]
@@ -127,12 +127,12 @@ impl Executor for Remote {
         align: u64,
         static_tls: StaticTls,
     ) -> std::result::Result<Box<dyn ThreadLocalBlock>, String> {
-        let want = match static_tls {
-            StaticTls::Required => 0,
-            StaticTls::Wanted => 1,
-            StaticTls::NotNeeded => 2,
+        let offset = match static_tls {
+            StaticTls::Required => StaticOffset::Required,
+            StaticTls::Wanted => StaticOffset::Wanted,
+            StaticTls::NotNeeded => StaticOffset::NotNeeded,
         };
-        let request = Request::LoadThreadLocals { image: image.to_vec(), size, align, want };
+        let request = Request::LoadThreadLocals { image: image.to_vec(), size, align, offset };
         match self.0.ask(request).map_err(|error| error.to_string())? {
             Answer::ThreadLocals { handle, number, static_offset, has_image } => Ok(Box::new(RemoteBlock {
                 handle: RemoteHandle { remote: self.clone(), number: handle },
@@ -277,7 +277,7 @@ fn no_profile() -> Error {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "executor process {}", self.0.facts.process)
+        write!(f, "executor process {}", self.0.id())
     }
 }
 

@@ -36,18 +36,24 @@ pub fn serve_standard_input() -> Result<Infallible> {
              `ExecutorProcess::start` or `jittison run --executor`"
         ))
     };
-    serve(os::take_standard_input().map_err(problem)?)
+    serve_with(os::take_standard_input().map_err(problem)?, true)
 }
 
 /// Makes this process an executor of the process at the other end of a socket. Returns only if it cannot: the process ends when
 /// the other end is closed.
 ///
-/// Any program can call it, a server that forks too: then linked code finds the symbols of that program. Other threads of the
-/// program run on.
+/// Any program can call it, a server that forks too: then linked code finds the symbols of that program. Other threads and the
+/// standard input of the program stay. The actions for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT become those that
+/// report a crash to the controller.
 ///
 /// # Errors
 /// The other end is no controller of this version, or this process is an executor already.
 pub fn serve(control: UnixStream) -> Result<Infallible> {
+    serve_with(control, false)
+}
+
+/// As [`serve`]. `takes_input` says whether the standard input becomes that of the controller.
+fn serve_with(control: UnixStream, takes_input: bool) -> Result<Infallible> {
     let control = Lane::new(control);
     let broken = |broken: Broken| Error::other(format!("this process cannot serve as an executor: {broken}"));
     // Both sides greet first, so that each can say which version the other one has.
@@ -58,7 +64,7 @@ pub fn serve(control: UnixStream) -> Result<Infallible> {
         // Without it, the controller knows only the signal.
         let _ = store_crashes(&page.into());
     }
-    if let Some(input) = descriptors.next() {
+    if let Some(input) = descriptors.next().filter(|_| takes_input) {
         // Without it, programs that read find the end of the file.
         let _ = os::set_standard_input(&input);
     }

@@ -1,22 +1,23 @@
-//! The code memory of an executor: windows by requests, and [`ExecutorMemory`], the manager over them.
+//! The code memory of an executor: [`WindowPeer`] by requests, and [`ExecutorMemory`], the manager over its windows.
 
 use std::os::fd::BorrowedFd;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, MemoryFault, Result};
-use crate::executor::process::{ExecutorProcess, Peer};
+use crate::executor::process::ExecutorProcess;
+use crate::executor::requests::Remote;
 use crate::memory::{
     Finalized, Frame, InFlight, MemoryManager, MemoryMap, MemoryStatistics, PeerMapper, PeerPlace, Placement, Released,
     SegmentPlan, SlabPool, WindowLayout, WindowPeer,
 };
 use crate::sync::Arc;
-use crate::wire::{Answer, PlaceOfWindow, Request, WindowShape};
+use crate::wire::{Answer, PlaceOfWindow, Request, WindowPlacement, WindowShape};
 
-impl WindowPeer for Handle {
+impl WindowPeer for Remote {
     fn reserve(&self, layout: &WindowLayout, placement: Placement) -> std::result::Result<PeerPlace, MemoryFault> {
         let pools = SegmentKind::ALL.map(|pool| (layout.pool(pool).offset, layout.pool(pool).size));
         let shape = WindowShape { size: layout.size(), pools };
-        let answer = self.0.ask(Request::ReserveWindow { shape, placement: placement_number(placement) });
+        let answer = self.0.ask(Request::ReserveWindow { shape, placement: wire_placement(placement) });
         match answer.map_err(refused("reserving a window"))? {
             Answer::Window(PlaceOfWindow { window, base, preferred, nonce, is_loaded }) => {
                 Ok(PeerPlace { window, base: ExecutorAddr::new(base), preferred, nonce, is_loaded })
@@ -39,25 +40,18 @@ impl WindowPeer for Handle {
     }
 }
 
-struct Handle(Arc<Peer>);
-
 fn refused(step: &str) -> impl FnOnce(Error) -> MemoryFault {
     let step = format!("{step} in the executor");
     move |error| MemoryFault::Refused { step, problem: error.to_string() }
 }
 
-pub(super) fn placement_number(placement: Placement) -> u8 {
+fn wire_placement(placement: Placement) -> WindowPlacement {
     match placement {
-        Placement::Anywhere => 0,
-        Placement::NearHost => 1,
-        Placement::NearLibraries => 2,
-        Placement::Low2GiB => 3,
+        Placement::Anywhere => WindowPlacement::Anywhere,
+        Placement::NearHost => WindowPlacement::NearHost,
+        Placement::NearLibraries => WindowPlacement::NearLibraries,
+        Placement::Low2GiB => WindowPlacement::Low2GiB,
     }
-}
-
-pub(super) fn placement_of(number: u8) -> Option<Placement> {
-    let all = [Placement::Anywhere, Placement::NearHost, Placement::NearLibraries, Placement::Low2GiB];
-    all.get(usize::from(number)).copied()
 }
 
 /// The code memory of a session with an executor. `pool` makes a pool over the mapper that it gets.
@@ -65,10 +59,10 @@ pub(crate) fn executor_memory(
     executor: &ExecutorProcess,
     pool: impl FnOnce(PeerMapper) -> Result<SlabPool>,
 ) -> Result<Arc<dyn MemoryManager>> {
-    Ok(Arc::new(ExecutorMemory(pool(PeerMapper(Arc::new(Handle(executor.0.clone()))))?)))
+    Ok(Arc::new(ExecutorMemory(pool(PeerMapper(Arc::new(Remote::new(executor))))?)))
 }
 
-/// A pool whose windows run elsewhere. It refuses large sections, which a pool maps in this process.
+/// A pool whose windows run elsewhere. It has no large sections, because a pool maps them in this process.
 struct ExecutorMemory(SlabPool);
 
 // SAFETY: E3 - the pool makes all allocations and keeps the contract, in the process of the executor.
@@ -79,7 +73,7 @@ unsafe impl MemoryManager for ExecutorMemory {
                 pool: "large section",
                 size: section.size,
                 align: section.align,
-                problem: "an executor has no memory for large sections (`-mcmodel=large`, `.ldata`, `.lbss`, `.lrodata`)",
+                problem: "the memory of an executor has no large sections; request a segment",
             }
             .into());
         }
@@ -88,6 +82,10 @@ unsafe impl MemoryManager for ExecutorMemory {
 
     fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
         self.0.finalize_all(batch)
+    }
+
+    fn has_large_sections(&self) -> bool {
+        false
     }
 
     fn statistics(&self) -> MemoryStatistics {

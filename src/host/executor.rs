@@ -1,8 +1,8 @@
 //! [`Executor`]: the process that runs linked code, as the rest of the crate sees it.
 //!
-//! The rooms above `host` act on that process only through this trait. One type implements it:
-//! [`InProcess`](super::InProcess), for code that runs in the process that links it. An implementation for another process
-//! sends each call to a peer there, which has an `InProcess` of its own.
+//! The rooms above `host` act on that process only through this trait. [`InProcess`](super::InProcess) implements it for code that
+//! runs in the process that links it. `Remote` (`src/executor/requests.rs`) sends each call to a peer in another process, which
+//! has an `InProcess` of its own.
 //!
 //! | not part of the trait | because |
 //! |---|---|
@@ -38,6 +38,10 @@ use crate::host::program_symbols::ProgramSymbol;
 use crate::host::thread_locals::StaticTls;
 use crate::sync::Arc;
 
+/// The greatest number of arguments of [`Executor::call`].
+#[cfg(feature = "executor")]
+pub(crate) const MAX_ARGUMENTS: usize = 6;
+
 /// The process that runs linked code.
 pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// Whether it is the process that links.
@@ -53,7 +57,7 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Calls a function of up to six integers or pointers in another process. The caller keeps its code in memory.
+    /// Calls a function of up to [`MAX_ARGUMENTS`] integers or pointers in another process. The caller keeps its code in memory.
     ///
     /// # Errors
     /// The executor is this process. Or how the other one ended, before or in the call.

@@ -87,10 +87,10 @@ pub(crate) use process::ProcessSymbol;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
 
-#[cfg(feature = "executor")]
-pub(crate) use exit_scopes::CodeKeepAlive;
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;
+#[cfg(feature = "executor")]
+pub(crate) use {executor::MAX_ARGUMENTS, exit_scopes::CodeKeepAlive};
 #[cfg(any(all(test, not(loom)), feature = "executor"))]
 pub(crate) use {
     executor::{ExecutorResource, HandlerFunctions, LoaderFunction, NativeProgram},

@@ -158,9 +158,7 @@ impl Program {
             }
         });
         drop((hook, call_entry));
-        #[cfg(feature = "executor")]
-        let status = status.map_err(|error| self.jit.with_names(error));
-        status
+        status.map_err(|error| self.jit.with_names(error))
     }
 }
 

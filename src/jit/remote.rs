@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::base::{CodeHold as _, ExecutorAddr};
-use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
+use crate::error::{Error, Result};
+use crate::host::MAX_ARGUMENTS;
 use crate::jit::inner::Jit;
 use crate::session::{JitDylib, Pin};
 
@@ -34,25 +35,10 @@ impl Jit {
             )));
         }
         let found = self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol));
-        // What is missing because the executor has ended is missing for that reason.
-        self.0.executor.check()?;
+        // An initialiser may have ended the executor. What is missing for that reason is not missing.
+        self.check_executor()?;
         let (address, pin) = found?;
         Ok(RemoteFunction { jit: self.clone(), name: name.to_string(), address, pin })
-    }
-}
-
-impl Jit {
-    /// Adds the names of functions and objects to the backtrace of an executor that has crashed.
-    pub(in crate::jit) fn with_names(&self, error: Error) -> Error {
-        let ErrorKind::ExecutorEnded { process, how, crash: Some(crash) } = error.kind() else { return error };
-        // A return address may be that of the next function.
-        let before = |(index, address): (usize, &ExecutorAddr)| {
-            ExecutorAddr::new(address.value().saturating_sub(if index == 0 { 0 } else { 1 }))
-        };
-        let addresses: Vec<_> = crash.backtrace.iter().enumerate().map(before).collect();
-        let located = self.locate(&addresses).into_iter().map(|found| found.map(|found| found.to_string())).collect();
-        let crash = Some(Box::new(ExecutorCrash { located, ..(**crash).clone() }));
-        ErrorKind::ExecutorEnded { process: *process, how: how.clone(), crash }.into()
     }
 }
 
@@ -66,6 +52,13 @@ impl RemoteFunction {
     /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded): before or during the call. Also if there are more than six
     /// arguments.
     pub fn call(&self, arguments: &[u64]) -> Result<u64> {
+        if arguments.len() > MAX_ARGUMENTS {
+            return Err(Error::other(format!(
+                "`{}` was not called with {} arguments: an executor takes {MAX_ARGUMENTS} at most; pass the address of a block",
+                self.name,
+                arguments.len()
+            )));
+        }
         // The versions of patchable functions that the call runs in stay in memory until it returns.
         let _entry = self.pin.as_ref().and_then(|pin| pin.enter_call());
         self.jit.0.executor.call(self.address, arguments).map_err(|error| self.jit.with_names(error))

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, SegmentKind};
+use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::jit::inner::Jit;
 use crate::session::SymbolAt;
 use crate::sync::Arc;
@@ -50,6 +51,29 @@ impl Jit {
             (offset < size).then_some(CodeLocation { object, dylib, offset, function })
         };
         addresses.iter().zip(functions).map(locate).collect()
+    }
+}
+
+impl Jit {
+    /// Checks that the process of an executor still runs, if the session has one. Called after code has run there.
+    ///
+    /// # Errors
+    /// How it has ended, with the functions of the session.
+    pub(in crate::jit) fn check_executor(&self) -> Result<()> {
+        self.0.executor.check().map_err(|error| self.with_names(error))
+    }
+
+    /// Adds the names of functions and objects to the backtrace of an executor that has crashed.
+    pub(in crate::jit) fn with_names(&self, error: Error) -> Error {
+        let ErrorKind::ExecutorEnded { process, how, crash: Some(crash) } = error.kind() else { return error };
+        // A return address may be that of the next function.
+        let before = |(index, address): (usize, &ExecutorAddr)| {
+            ExecutorAddr::new(address.value().saturating_sub(if index == 0 { 0 } else { 1 }))
+        };
+        let addresses: Vec<_> = crash.backtrace.iter().enumerate().map(before).collect();
+        let located = self.locate(&addresses).into_iter().map(|found| found.map(|found| found.to_string())).collect();
+        let crash = Some(Box::new(ExecutorCrash { located, ..(**crash).clone() }));
+        ErrorKind::ExecutorEnded { process: *process, how: how.clone(), crash }.into()
     }
 }
 

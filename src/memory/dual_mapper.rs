@@ -18,20 +18,19 @@
 //!
 //! This file does not decide sizes (`layout.rs`) and does not write slots of the frame table (`frame_table.rs`).
 
-use memmap2::MmapRaw;
-
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{SharedWindow, deregister, register, wait_for_forks};
-use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout};
+use crate::memory::layout::WindowLayout;
 use crate::memory::loaded_window::{
     LoadedWindow, load_descriptor, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
 };
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
-use crate::memory::window_image::{DATA_HEADER_OFFSET, WindowImage, dynamic_address, table_pages};
-use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, populate, purge_pages};
+use crate::memory::window_image::{WindowImage, dynamic_address, table_pages};
+use crate::memory::working_view::{WorkingView, check_range, refused};
+use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, purge_pages};
 use crate::sync::Arc;
 
 /// Maps windows of this process: code and constants twice, data once. The running view is mapped from a read-only
@@ -74,7 +73,7 @@ impl MemoryMapper for PlainDualMapper {
 struct DualWindow {
     window: LoadedWindow,
     layout: WindowLayout,
-    working_view: MmapRaw,
+    working_view: WorkingView,
     shared: Arc<SharedWindow>,
     description: &'static str,
 }
@@ -123,6 +122,7 @@ pub(super) fn map(
     let description = intern(description, &[unknown.as_deref().unwrap_or(""), remark]);
     let shared = Arc::new(shared);
     register(&shared)?;
+    let working_view = WorkingView::new(working_view, layout);
     Ok(Arc::new(DualWindow { window, layout: *layout, working_view, shared, description }))
 }
 
@@ -140,24 +140,18 @@ unsafe impl MappedWindow for DualWindow {
     }
 
     fn working_view(&self, pool: SegmentKind) -> *mut u8 {
-        let offset = self.layout.pool(pool).offset as usize;
         match pool {
-            SegmentKind::Data => (self.window.base.value() as usize + offset) as *mut u8,
-            SegmentKind::Code | SegmentKind::ReadOnly => {
-                assert!(offset < self.working_view.len(), "the pool lies in the file");
-                self.working_view.as_mut_ptr().wrapping_add(offset)
-            }
+            SegmentKind::Data => (self.window.base.value() + self.layout.pool(pool).offset) as *mut u8,
+            SegmentKind::Code | SegmentKind::ReadOnly => self.working_view.pool(pool),
         }
     }
 
     fn frame_header(&self) -> Option<*mut u8> {
-        let is_known = self.window.unregistered_reason().is_none();
-        is_known.then(|| self.working_view.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize))
+        self.window.unregistered_reason().is_none().then(|| self.working_view.frame_header())
     }
 
     fn data_header(&self) -> Option<*mut u64> {
-        let header = self.working_view.as_mut_ptr().wrapping_add(DATA_HEADER_OFFSET as usize);
-        self.window.is_loaded().then(|| header.cast())
+        self.window.is_loaded().then(|| self.working_view.data_header())
     }
 
     #[inline] // into `open_all`
@@ -170,10 +164,9 @@ unsafe impl MappedWindow for DualWindow {
     }
 
     fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
-        let range = self.layout.pool(pool);
-        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the pages to back lie in the pool");
+        check_range(&self.layout, pool, offset, size);
         if pool != SegmentKind::Data {
-            populate(&self.working_view, (range.offset + offset) as usize, size as usize);
+            self.working_view.populate(pool, offset, size);
         }
     }
 
@@ -186,28 +179,17 @@ unsafe impl MappedWindow for DualWindow {
     }
 
     unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
-        // The first page of the table contains the unwind header, too, so it stays.
-        let end = (FRAME_TABLE_OFFSET + size) / PAGE_SIZE * PAGE_SIZE;
-        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE_SIZE);
-        if end <= first {
-            return Ok(());
-        }
-        assert!(end <= table_pages(&self.layout), "the purged pages lie in the table");
-        let pages = self.working_view.as_mut_ptr().wrapping_add(first as usize);
-        // SAFETY: M6 - the pages are in the table by the assertion. M5 - their slots have no owner: their text is not
-        // open, by contract.
-        let purged = unsafe { purge_pages(pages, (end - first) as usize, PageKind::Shared) };
-        purged.map_err(refused("returning pages of the frame table"))
+        // SAFETY: M5 - the caller fulfils the same contract.
+        unsafe { self.working_view.purge_table(size, PageKind::Shared) }
     }
 
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        let range = self.layout.pool(pool);
-        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the purged pages lie in the pool");
+        check_range(&self.layout, pool, offset, size);
         let pages = self.working_view(pool).wrapping_add(offset as usize);
         let kind =
             if pool == SegmentKind::Data || self.shared.is_detached() { PageKind::Private } else { PageKind::Shared };
-        // SAFETY: M6 - the range is in the pool by the assertion, and consists of complete pages by contract. M1 -
-        // nobody uses it, by contract.
+        // SAFETY: M6 - the range is in the pool by the check, and consists of complete pages by contract. M1 - nobody
+        // uses it, by contract.
         let purged = unsafe { purge_pages(pages, size as usize, kind) };
         purged.map_err(refused(&format!("returning pages of the {} pool", pool.name())))
     }
@@ -290,11 +272,6 @@ pub(super) fn no_link_in_child() -> MemoryFault {
                   copy; make a session in the child"
             .to_string(),
     }
-}
-
-pub(super) fn refused(step: &str) -> impl FnOnce(std::io::Error) -> MemoryFault + use<> {
-    let step = step.to_string();
-    move |problem| MemoryFault::Refused { step, problem: problem.to_string() }
 }
 
 /// Writes the parts of the ELF image that the loader and the unwinder read.

@@ -1,4 +1,4 @@
-//! [`PeerWindow`]: a window that runs in this process and is filled by another one (`peer_mapper.rs`).
+//! [`HostedWindow`]: a window that runs in this process and is filled by another one (`peer_mapper.rs`).
 //!
 //! The loader opens a small file of this process, which reserves the range and makes it known to the unwinder, as for a window
 //! of this process (`loaded_window.rs`). Then the pools of the other process are mapped over it.
@@ -9,16 +9,17 @@ use std::fs::File;
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{refused, replace_loader_pages};
+use crate::memory::dual_mapper::replace_loader_pages;
 use crate::memory::layout::WindowLayout;
 use crate::memory::loaded_window::{LoadedWindow, load_descriptor, new_nonce, place, reserve_unregistered};
 use crate::memory::mapper::Placement;
 use crate::memory::peer_mapper::PeerPlace;
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage, table_pages};
+use crate::memory::working_view::refused;
 use crate::os::{FixedPages, SharedFile, map_fixed};
 
 /// A reserved or mapped window. It is unmapped when this is dropped: no code in it may run any more.
-pub(crate) struct PeerWindow {
+pub(crate) struct HostedWindow {
     window: LoadedWindow,
     layout: WindowLayout,
     /// The file that the loader opened stays open, so that its inode is not used again.
@@ -26,12 +27,15 @@ pub(crate) struct PeerWindow {
     is_mapped: bool,
 }
 
-impl PeerWindow {
+impl HostedWindow {
     /// Reserves a window. The number of the place is not set.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub(crate) fn reserve(layout: &WindowLayout, placement: Placement) -> Result<(PeerWindow, PeerPlace), MemoryFault> {
+    pub(crate) fn reserve(
+        layout: &WindowLayout,
+        placement: Placement,
+    ) -> Result<(HostedWindow, PeerPlace), MemoryFault> {
         let header = SharedFile::create(c"jittison", SMALL_FILE_DYNAMIC_OFFSET + PAGE_SIZE)
             .map_err(refused("memfd_create of the header"))?;
         let file = header.duplicate().map_err(refused("duplicating a descriptor"))?;
@@ -44,7 +48,7 @@ impl PeerWindow {
         })?;
         let place =
             PeerPlace { window: 0, base: window.base, preferred: used.get(), nonce, is_loaded: window.is_loaded() };
-        Ok((PeerWindow { window, layout: *layout, _header: file, is_mapped: false }, place))
+        Ok((HostedWindow { window, layout: *layout, _header: file, is_mapped: false }, place))
     }
 
     /// Maps the files of the other process over the range: `code` with everything before the data pool, and `data`.

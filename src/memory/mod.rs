@@ -85,6 +85,8 @@ mod frame_table;
 mod free_space;
 mod group_counts;
 mod growth;
+#[cfg(feature = "executor")]
+mod hosted_window;
 mod large_sections;
 mod layout;
 mod loaded_window;
@@ -98,8 +100,6 @@ mod options;
 mod page_set;
 #[cfg(feature = "executor")]
 mod peer_mapper;
-#[cfg(feature = "executor")]
-mod peer_window;
 mod placement;
 mod plan;
 mod process_marker;
@@ -119,6 +119,7 @@ mod window_image;
 mod window_map;
 mod windows;
 mod word;
+mod working_view;
 
 pub use allocation::{Finalized, InFlight};
 pub(crate) use area::{Area, AreaRequest, Place, PlacedBlocks, with_places};
@@ -131,6 +132,8 @@ pub use fragmentation::SlabFragmentation;
 pub use frame::Frame;
 #[cfg(loom)]
 pub use frame_slots::{FrameSlots, Slot};
+#[cfg(feature = "executor")]
+pub(crate) use hosted_window::HostedWindow;
 pub use layout::{PoolRange, WindowLayout};
 pub use manager::{MemoryManager, Released};
 pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
@@ -139,8 +142,6 @@ pub use offline::OfflineMemory;
 pub use options::{OnFull, SlabPoolOptions};
 #[cfg(feature = "executor")]
 pub(crate) use peer_mapper::{PeerMapper, PeerPlace, WindowPeer};
-#[cfg(feature = "executor")]
-pub(crate) use peer_window::PeerWindow;
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
 #[cfg(loom)]
 pub use purge_thread::PurgeThread;

@@ -2,7 +2,7 @@
 //!
 //! | what | this process | the peer |
 //! |---|---|---|
-//! | code, constants, header and frame table | writes them, in a working view of one shared file | maps them from a read-only descriptor of that file (`peer_window.rs`) |
+//! | code, constants, header and frame table | writes them, in a working view of one shared file | maps them from a read-only descriptor of that file (`hosted_window.rs`) |
 //! | data | reads and writes it, in a view of a second shared file | maps the same file, writable |
 //! | which memory is free | the pools | nothing |
 //!
@@ -24,11 +24,12 @@ use memmap2::MmapRaw;
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{PAGES_AT_ONCE, no_link_in_child, refused};
+use crate::memory::dual_mapper::{PAGES_AT_ONCE, no_link_in_child};
 use crate::memory::fork_guard::{SharedWindow, deregister, register};
-use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout};
+use crate::memory::layout::WindowLayout;
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
-use crate::memory::window_image::{DATA_HEADER_OFFSET, SMALL_FILE_DYNAMIC_OFFSET, WindowImage, table_pages};
+use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
+use crate::memory::working_view::{WorkingView, check_range, refused};
 use crate::os::{PageKind, SharedFile, populate, purge_pages};
 use crate::sync::Arc;
 
@@ -71,6 +72,7 @@ impl MemoryMapper for PeerMapper {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         let reserved = Reserved { place: self.0.reserve(layout, placement)?, peer: self.0.clone() };
         let place = reserved.place;
+        check_place(&place, layout)?;
         let code =
             SharedFile::create(c"jittison", layout.file_size()).map_err(refused("memfd_create of the window"))?;
         let data = SharedFile::create_fixed(c"jittison data", layout.pool(SegmentKind::Data).size)
@@ -90,11 +92,24 @@ impl MemoryMapper for PeerMapper {
             Arc::new(unsafe { SharedWindow::new(place.base, layout, view, file, true, ForkPolicy::Share) })
         };
         let forked = [forked(&code_view, read_only), forked(&data_view, data)];
+        let code_view = WorkingView::new(code_view, layout);
         let window = PeerWindow { forked, code_view, data_view, layout: *layout, reserved };
         window.forked.iter().try_for_each(register)?;
         Ok(Arc::new(window))
     }
 }
+
+/// Checks the numbers of a peer, which may be any. This process computes with them, and writes them into code.
+fn check_place(place: &PeerPlace, layout: &WindowLayout) -> Result<(), MemoryFault> {
+    let is_inside = |base: u64| base.is_multiple_of(PAGE_SIZE) && base <= ADDRESS_SPACE - layout.size();
+    match is_inside(place.base.value()) && place.base.value() != 0 && is_inside(place.preferred) {
+        true => Ok(()),
+        false => Err(MemoryFault::BadWindow { problem: "its process gave it an address that no window can have" }),
+    }
+}
+
+/// The addresses that a process can have, with five levels of page tables.
+const ADDRESS_SPACE: u64 = 1 << 56;
 
 /// A window that the peer holds until this is dropped.
 struct Reserved {
@@ -111,7 +126,7 @@ impl Drop for Reserved {
 /// The views of this process, and the window of the peer.
 struct PeerWindow {
     forked: [Arc<SharedWindow>; 2],
-    code_view: MmapRaw,
+    code_view: WorkingView,
     data_view: MmapRaw,
     layout: WindowLayout,
     reserved: Reserved,
@@ -133,22 +148,16 @@ unsafe impl MappedWindow for PeerWindow {
     fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         match pool {
             SegmentKind::Data => self.data_view.as_mut_ptr(),
-            SegmentKind::Code | SegmentKind::ReadOnly => {
-                let offset = self.layout.pool(pool).offset as usize;
-                assert!(offset < self.code_view.len(), "the pool lies in the file");
-                self.code_view.as_mut_ptr().wrapping_add(offset)
-            }
+            SegmentKind::Code | SegmentKind::ReadOnly => self.code_view.pool(pool),
         }
     }
 
     fn frame_header(&self) -> Option<*mut u8> {
-        let header = self.code_view.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize);
-        self.reserved.place.is_loaded.then_some(header)
+        self.reserved.place.is_loaded.then(|| self.code_view.frame_header())
     }
 
     fn data_header(&self) -> Option<*mut u64> {
-        let header = self.code_view.as_mut_ptr().wrapping_add(DATA_HEADER_OFFSET as usize);
-        self.reserved.place.is_loaded.then(|| header.cast())
+        self.reserved.place.is_loaded.then(|| self.code_view.data_header())
     }
 
     unsafe fn open(&self, _pool: SegmentKind, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
@@ -160,11 +169,10 @@ unsafe impl MappedWindow for PeerWindow {
     }
 
     fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
-        let range = self.layout.pool(pool);
-        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the pages to back lie in the pool");
+        check_range(&self.layout, pool, offset, size);
         match pool {
             SegmentKind::Data => populate(&self.data_view, offset as usize, size as usize),
-            _ => populate(&self.code_view, (range.offset + offset) as usize, size as usize),
+            SegmentKind::Code | SegmentKind::ReadOnly => self.code_view.populate(pool, offset, size),
         }
     }
 
@@ -176,28 +184,17 @@ unsafe impl MappedWindow for PeerWindow {
     }
 
     unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
-        // The first page of the table contains the unwind header, too, so it stays.
-        let end = (FRAME_TABLE_OFFSET + size) / PAGE_SIZE * PAGE_SIZE;
-        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE_SIZE);
-        if end <= first {
-            return Ok(());
-        }
-        assert!(end <= table_pages(&self.layout), "the purged pages lie in the table");
-        let pages = self.code_view.as_mut_ptr().wrapping_add(first as usize);
-        // SAFETY: M6 - the pages are in the table by the assertion. M5 - their slots have no owner: their text is not
-        // open, by contract.
-        unsafe { purge_pages(pages, (end - first) as usize, self.page_kind()) }
-            .map_err(refused("returning pages of the frame table"))
+        // SAFETY: M5 - the caller fulfils the same contract.
+        unsafe { self.code_view.purge_table(size, self.page_kind()) }
     }
 
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        let range = self.layout.pool(pool);
-        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the purged pages lie in the pool");
+        check_range(&self.layout, pool, offset, size);
         let pages = self.working_view(pool).wrapping_add(offset as usize);
-        // SAFETY: M6 - the range is in the pool by the assertion, and consists of complete pages by contract. M1 -
-        // nobody uses it, by contract.
-        unsafe { purge_pages(pages, size as usize, self.page_kind()) }
-            .map_err(refused(&format!("returning pages of the {} pool", pool.name())))
+        // SAFETY: M6 - the range is in the pool by the check, and consists of complete pages by contract. M1 - nobody
+        // uses it, by contract.
+        let purged = unsafe { purge_pages(pages, size as usize, self.page_kind()) };
+        purged.map_err(refused(&format!("returning pages of the {} pool", pool.name())))
     }
 }
 
@@ -215,5 +212,47 @@ impl PeerWindow {
 impl Drop for PeerWindow {
     fn drop(&mut self) {
         self.forked.iter().for_each(deregister);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A peer that reserves nothing, and gives any place.
+    struct Liar(PeerPlace);
+
+    impl WindowPeer for Liar {
+        fn reserve(&self, _: &WindowLayout, _: Placement) -> Result<PeerPlace, MemoryFault> {
+            Ok(self.0)
+        }
+
+        fn map(&self, _: u64, _: BorrowedFd<'_>, _: BorrowedFd<'_>) -> Result<(), MemoryFault> {
+            Ok(())
+        }
+
+        fn release(&self, _: u64) {}
+    }
+
+    #[cfg_attr(miri, ignore = "maps memory")]
+    #[test]
+    fn a_place_that_no_window_can_have_is_refused() {
+        let layout = WindowLayout::divide(64 << 20).unwrap();
+        let map = |base, preferred| {
+            let place = PeerPlace { window: 1, base: ExecutorAddr::new(base), preferred, nonce: 0, is_loaded: true };
+            PeerMapper(Arc::new(Liar(place))).map_window(&layout, Placement::Anywhere).err()
+        };
+        let end = ADDRESS_SPACE - layout.size();
+        assert!(map(1 << 30, 0).is_none() && map(end, end).is_none());
+        for (base, preferred) in [
+            (0, 0),
+            (1 << 30 | 1, 0),
+            (end + PAGE_SIZE, 0),
+            (u64::MAX, 0),
+            (1 << 30, end + PAGE_SIZE),
+            (1 << 30, u64::MAX),
+        ] {
+            assert!(matches!(map(base, preferred), Some(MemoryFault::BadWindow { .. })), "{base:#x} {preferred:#x}");
+        }
     }
 }

@@ -26,7 +26,7 @@
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool, refused};
+use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool};
 use crate::memory::fork_guard::count_forks;
 use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, WindowLayout};
 use crate::memory::loaded_window::{
@@ -35,6 +35,7 @@ use crate::memory::loaded_window::{
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
 use crate::memory::window_image::{WindowImage, table_pages};
+use crate::memory::working_view::refused;
 use crate::os::{FixedPages, PageKind, Protection, map_fixed, protect, purge_pages};
 use crate::sync::Arc;
 

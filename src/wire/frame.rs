@@ -96,14 +96,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Answer, Question, Request, ToController, ToExecutor};
+    use crate::wire::{Answer, Question, Request, StaticOffset, ToController, ToExecutor};
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
         let messages = [
             ToExecutor::Ask(Request::FindSymbols { names: vec!["puts".into()] }),
             ToExecutor::Ask(Request::Call { address: u64::MAX, arguments: vec![1, u64::MAX] }),
-            ToExecutor::Ask(Request::LoadThreadLocals { image: vec![0, 255], size: 9, align: 16, want: 2 }),
+            ToExecutor::Ask(Request::LoadThreadLocals {
+                image: vec![0, 255],
+                size: 9,
+                align: 16,
+                offset: StaticOffset::Wanted,
+            }),
         ];
         for message in messages {
             let frame = encode(&message).unwrap();

@@ -28,7 +28,7 @@ pub(crate) enum Request {
 
     // ---- memory ----
     /// Reserve a window. `Window`.
-    ReserveWindow { shape: WindowShape, placement: u8 },
+    ReserveWindow { shape: WindowShape, placement: WindowPlacement },
     /// Map the pools of a reserved window. Two descriptors come with the message: the read-only one of code and constants,
     /// and the writable one of data. `Done`.
     MapWindow { window: u64 },
@@ -58,8 +58,8 @@ pub(crate) enum Request {
     FindInProcess { name: Vec<u8>, version: Option<Vec<u8>> },
 
     // ---- thread-local storage ----
-    /// Load a block. `want` is 0 if a static offset is required, 1 if wanted, 2 if not needed. `ThreadLocals`.
-    LoadThreadLocals { image: Vec<u8>, size: u64, align: u64, want: u8 },
+    /// Load a block. `ThreadLocals`.
+    LoadThreadLocals { image: Vec<u8>, size: u64, align: u64, offset: StaticOffset },
     /// Complete a block with its image. `Done`.
     CompleteThreadLocals { block: u64, image: Vec<u8> },
     /// Request a static offset for a block. `Offset`.
@@ -135,7 +135,6 @@ pub(crate) enum Answer {
 /// What does not change while an executor lives. It is the answer to the greeting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    pub(crate) process: u32,
     /// Functions that register handlers: `__cxa_atexit`, `on_exit`, `__cxa_thread_atexit`, `__cxa_at_quick_exit` and
     /// `__register_atfork`.
     pub(crate) handler_functions: [u64; 5],
@@ -143,6 +142,23 @@ pub(crate) struct Facts {
     /// For `dlsym`, `dlvsym` and `dladdr`: the loader's own function, and the one for linked code.
     pub(crate) loader_functions: [(Option<u64>, u64); 3],
     pub(crate) call_through: u64,
+}
+
+/// Where a window is reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WindowPlacement {
+    Anywhere,
+    NearHost,
+    NearLibraries,
+    Low2GiB,
+}
+
+/// Whether a thread-local block needs a static offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum StaticOffset {
+    Required,
+    Wanted,
+    NotNeeded,
 }
 
 /// A symbol of the executor.

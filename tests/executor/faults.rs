@@ -276,3 +276,66 @@ fn code_that_a_thread_of_a_killed_executor_held_can_be_removed() {
     assert!(removal.is_complete(), "{:?}", removal.obstacles());
     assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
 }
+
+#[test]
+fn a_trap_and_a_signal_that_a_process_sends_itself_end_it_too() {
+    let Some(object) = c("#include <signal.h>\nlong trap(void) { __asm__ volatile (\"int3\"); return 5; } \
+         long raised(void) { raise(SIGFPE); return 5; }")
+    else {
+        return;
+    };
+    for (name, signal) in [("trap", "SIGTRAP"), ("raised", "SIGFPE")] {
+        let remote = Remote::start();
+        let _tracker = remote.add("traps.o", &object);
+        let error = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap().call(&[]).unwrap_err();
+        assert!(error.to_string().contains(signal) && error.to_string().contains(&format!("{name}+")), "{error}");
+    }
+}
+
+#[test]
+fn a_crash_of_an_initialiser_or_a_finaliser_is_an_error_of_the_call_that_ran_it() {
+    let (Some(initialiser), Some(finaliser)) = (
+        c(
+            "__attribute__((constructor)) static void begin(void) { *(volatile int *)8 = 1; } long one(void) { return 1; }",
+        ),
+        c("__attribute__((destructor)) static void end(void) { *(volatile int *)8 = 1; } long one(void) { return 1; }"),
+    ) else {
+        return;
+    };
+    let assert_crash = |error: jittison::Error| {
+        let how = "was ended by signal 11 (SIGSEGV) while it ran the initialiser or finaliser at ";
+        assert!(error.to_string().contains(how) && error.to_string().contains("code of crash.o+"), "{error}");
+    };
+    let remote = Remote::start();
+    let _tracker = remote.add("crash.o", &initialiser);
+    assert_crash(remote.jit.remote_function(remote.jit.main_dylib(), "one").unwrap_err());
+
+    let remote = Remote::start();
+    let _tracker = remote.add("crash.o", &initialiser);
+    // SAFETY: the object may run.
+    assert_crash(unsafe { remote.jit.initialize(remote.jit.main_dylib()) }.unwrap_err());
+
+    let remote = Remote::start();
+    let _tracker = remote.add("crash.o", &finaliser);
+    // SAFETY: the object may run, and nothing uses it afterwards.
+    unsafe { remote.jit.initialize(remote.jit.main_dylib()) }.unwrap();
+    // SAFETY: as above.
+    assert_crash(unsafe { remote.jit.deinitialize(remote.jit.main_dylib()) }.unwrap_err());
+}
+
+#[test]
+fn a_lazy_function_that_cannot_be_linked_ends_the_executor_and_not_its_controller() {
+    let Some(object) = c("long lazy(void); long run(void) { return lazy(); }") else { return };
+    let remote = Remote::start();
+    let main = remote.jit.main_dylib();
+    let tracker = remote.add("run.o", &object);
+    let alias = jittison::session::Alias {
+        name: jittison::base::Name::new("lazy"),
+        aliasee: jittison::base::Name::new("no_such_function"),
+        flags: jittison::session::SymbolFlags::EXPORTED,
+    };
+    remote.jit.lazy_reexport(&tracker, main, &[alias]).unwrap();
+    let error = remote.jit.remote_function(main, "run").unwrap().call(&[]).unwrap_err();
+    assert!(error.to_string().contains("was ended by signal 6 (SIGABRT)"), "{error}");
+    assert!(tracker.remove().unwrap().is_complete());
+}

@@ -27,6 +27,21 @@ fn a_program_returns_its_status_and_its_output() {
 }
 
 #[test]
+fn a_program_reads_the_input_of_its_controller() {
+    let Some(object) = c(
+        "#include <stdio.h>\nint main(void) { char line[9] = \"\"; return !fgets(line, 9, stdin) || line[0] != 'y'; }",
+    ) else {
+        return;
+    };
+    let directory = tools::PrivateDir::new();
+    let input = directory.write("input", "yes\n");
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_jittison"));
+    tool.args(["run", "--executor"]).arg(directory.write("program.o", object));
+    let output = tool.stdin(std::fs::File::open(input).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
 fn a_program_that_calls_exit_runs_its_handlers() {
     let source = r#"
         #include <stdio.h>

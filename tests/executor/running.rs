@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jittison::base::Name;
+use jittison::executor::ExecutorProcess;
 use jittison::session::{Alias, SymbolFlags};
 use jittison::{ErrorKind, Jit};
+
+use jittison_test_tools::this_test;
 
 use crate::{Remote, c, cpp, tools};
 
@@ -327,4 +330,54 @@ fn modules_come_and_go_while_their_functions_are_called_there() {
         }
     });
     assert_eq!(jit.memory_statistics().live_bytes, 0);
+}
+
+/// A function of this program, which linked code calls when this program is the executor.
+#[unsafe(no_mangle)]
+extern "C" fn jittison_test_of_the_executor(number: u64) -> u64 {
+    number + 1
+}
+
+#[test]
+fn any_program_can_be_an_executor_and_linked_code_finds_its_functions() {
+    let test = this_test!();
+    if tools::is_rerun(test) {
+        let Err(error) = jittison::executor::serve_standard_input();
+        panic!("{error}");
+    }
+    let Some(object) =
+        c("long jittison_test_of_the_executor(long); int getpid(void); long process(void) { return getpid(); } \
+         long run(long n) { return jittison_test_of_the_executor(n) + 1; }")
+    else {
+        return;
+    };
+    let mut command = tools::rerun(test);
+    command.stdout(std::process::Stdio::null());
+    let executor = ExecutorProcess::start_command(command).unwrap();
+    let remote = Remote { jit: Jit::builder().executor(&executor).build().unwrap(), executor };
+    let _tracker = remote.add("run.o", &object);
+    remote.jit.add_program_symbols(remote.jit.main_dylib()).unwrap();
+    assert_eq!(remote.call("run", &[40]), 42);
+    assert_eq!(remote.call("process", &[]), u64::from(remote.executor.id()));
+    assert_eq!(jittison_test_of_the_executor(1), 2);
+}
+
+#[test]
+fn large_sections_are_in_the_window_and_calls_have_six_arguments() {
+    // Nothing refers to the array but 64-bit addresses, so a session of this process gives it a mapping of its own.
+    let source = "static const char large[3 << 20] = {1, 2, 3}; const char *const table[] = {large, large + (3 << 20) - 1}; \
+                  long sum(void) { return table[0][2] + table[1][0]; } \
+                  long six(long a, long b, long c, long d, long e, long f) { return a + 10 * (b + 10 * (c + 10 * (d + 10 * (e + 10 * f)))); }";
+    let Some(object) = c(source) else { return };
+    let remote = Remote::start();
+    let tracker = remote.add("large.o", &object);
+    assert_eq!(remote.call("sum", &[]), 3);
+    assert!(remote.jit.usage(&tracker).read_only + remote.jit.usage(&tracker).data >= 3 << 20);
+    assert_eq!(remote.call("six", &[1, 2, 3, 4, 5, 6]), 654321);
+    let six = remote.jit.remote_function(remote.jit.main_dylib(), "six").unwrap();
+    let refused = six.call(&[0; 7]).unwrap_err().to_string();
+    assert!(refused.contains("`six` was not called with 7 arguments") && refused.contains("6 at most"), "{refused}");
+    assert!(tracker.remove().unwrap().obstacles().iter().any(|holder| !holder.is_empty()));
+    drop(six);
+    assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
 }

@@ -130,8 +130,8 @@ pub struct RunArgs {
 
     /// Run the program in another process, which shares the code memory: PROGRAM [default: jittison-executor beside this program]
     ///
-    /// If a signal ends the program, this process reports it and ends with status 125. Libraries are opened there. The linker's
-    /// own options stay as they are.
+    /// If a signal ends the program, this process reports it and ends with status 125. Libraries of -l are
+    /// opened in both processes.
     #[arg(long, value_name = "PROGRAM", require_equals = true, conflicts_with = "no_exec")]
     pub executor: Option<Option<PathBuf>>,
 

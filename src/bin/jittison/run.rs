@@ -57,7 +57,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     let jit = if args.no_exec {
         offline_session(args)?
     } else {
-        session(args, threads, executor.as_ref().zip(Some(&inputs)), &unreceived)?
+        session(args, &inputs, threads, executor.as_ref(), &unreceived)?
     };
     let totals = Arc::new(LinkTotals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
@@ -155,7 +155,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     std::process::exit(status)
 }
 
-/// Starts an executor: this program, or else the one beside this program.
+/// Starts an executor: the program at `path`, or else the one beside this program.
 fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
     let path = match path {
         Some(path) => path.to_path_buf(),
@@ -169,13 +169,14 @@ fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
 /// Creates a session that also searches the libraries that C and C++ programs use by default.
 fn session(
     args: &RunArgs,
+    inputs: &Inputs,
     threads: usize,
-    executor: Option<(&ExecutorProcess, &Inputs)>,
+    executor: Option<&ExecutorProcess>,
     unreceived: &Unreceived,
 ) -> Result<Jit, String> {
     // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let mut near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
-    if let Some((executor, inputs)) = executor {
+    if let Some(executor) = executor {
         // Those of the command line are open in this process, where their exports were read.
         let libraries = inputs.groups.iter().flat_map(|group| &group.inputs).filter_map(|input| match input {
             Input::Library(library) => Some(library.name()),
