@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,11 +74,6 @@ impl Lane {
         self.stream.try_clone().map(Lane::new)
     }
 
-    /// Limits how long a message may take to arrive.
-    pub(super) fn set_deadline(&self, deadline: Option<Duration>) -> io::Result<()> {
-        self.stream.set_read_timeout(deadline)
-    }
-
     /// Ends all waiting on both ends.
     pub(super) fn close(&self) {
         // It fails only if the lane is closed already.
@@ -87,12 +82,20 @@ impl Lane {
 
     /// Sends a message, with descriptors.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
-        self.send_frame(&wire::encode(message)?, descriptors)
+        self.send_frame(&wire::encode(message)?, descriptors, None)
     }
 
     /// Receives a message, and the descriptors that come with it.
     pub(super) fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), Broken> {
-        let (bytes, descriptors) = self.receive_frame()?;
+        self.receive_until(None)
+    }
+
+    /// As [`receive`](Self::receive). If the message is not complete at the deadline, the lane is broken.
+    pub(super) fn receive_until<M: DeserializeOwned>(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<(M, Vec<OwnedFd>), Broken> {
+        let (bytes, descriptors) = self.receive_frame(deadline)?;
         Ok((wire::decode(&bytes)?, descriptors))
     }
 
@@ -100,12 +103,12 @@ impl Lane {
     pub(super) fn greet(&self, own: Side, descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
         let text = wire::greeting(own);
         let length = (text.len() as u32).to_le_bytes();
-        self.send_frame(&[&length, text.as_bytes()].concat(), descriptors)
+        self.send_frame(&[&length, text.as_bytes()].concat(), descriptors, None)
     }
 
     /// Receives the first frame of the other side. The error of a lane that is broken, or the text of another version.
-    pub(super) fn receive_greeting(&self, other: Side) -> Result<Vec<OwnedFd>, Broken> {
-        let (bytes, descriptors) = self.receive_frame()?;
+    pub(super) fn receive_greeting(&self, other: Side, deadline: Option<Instant>) -> Result<Vec<OwnedFd>, Broken> {
+        let (bytes, descriptors) = self.receive_frame(deadline)?;
         let expected = wire::greeting(other);
         if bytes == expected.as_bytes() {
             return Ok(descriptors);
@@ -114,8 +117,13 @@ impl Lane {
         Err(Broken::Nonsense(format!("it says `{theirs}` and not `{expected}`")))
     }
 
-    /// Sends an encoded message, with descriptors.
-    pub(super) fn send_frame(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+    /// Sends an encoded message, with descriptors. If the other side does not take it before the deadline, the lane is broken.
+    pub(super) fn send_frame(
+        &self,
+        frame: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> Result<(), Broken> {
         if self
             .mailboxes
             .as_ref()
@@ -123,32 +131,33 @@ impl Lane {
         {
             return Ok(());
         }
-        os::send(&self.stream, frame, descriptors).map_err(|error| match error.kind() {
+        os::send(&self.stream, frame, descriptors, deadline).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Broken::Closed,
+            io::ErrorKind::TimedOut => Broken::Late,
             _ => Broken::Refused(error),
         })
     }
 
-    fn receive_frame(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
-        let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket() };
-        match mailboxes.receive(|| self.receive_by_socket()) {
+    fn receive_frame(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
+        let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket(deadline) };
+        match mailboxes.receive(|| self.receive_by_socket(deadline)) {
             Received::Here(bytes) => Ok((bytes, Vec::new())),
             Received::BySocket(received) => received,
             Received::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),
         }
     }
 
-    fn receive_by_socket(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
+    fn receive_by_socket(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
         let mut descriptors = Vec::new();
         let mut field = [0; 4];
-        self.fill(&mut field, &mut descriptors)?;
+        self.fill(&mut field, &mut descriptors, deadline)?;
         let mut left = wire::frame_length(field)?;
         let mut bytes = Vec::new();
         // In pieces, so that a length alone allocates no memory.
         while left > 0 {
             let start = bytes.len();
             bytes.resize(start + left.min(PIECE), 0);
-            self.fill(&mut bytes[start..], &mut descriptors)?;
+            self.fill(&mut bytes[start..], &mut descriptors, deadline)?;
             left -= bytes.len() - start;
         }
         if descriptors.len() > os::MAX_DESCRIPTORS {
@@ -158,13 +167,19 @@ impl Lane {
     }
 
     /// Fills a buffer.
-    fn fill(&self, mut bytes: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<(), Broken> {
+    fn fill(
+        &self,
+        mut bytes: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Broken> {
         while !bytes.is_empty() {
-            let received = os::receive(&self.stream, bytes, descriptors).map_err(|error| match error.kind() {
-                io::ErrorKind::ConnectionReset => Broken::Closed,
-                io::ErrorKind::WouldBlock => Broken::Late,
-                _ => Broken::Refused(error),
-            })?;
+            let received =
+                os::receive(&self.stream, bytes, descriptors, deadline).map_err(|error| match error.kind() {
+                    io::ErrorKind::ConnectionReset => Broken::Closed,
+                    io::ErrorKind::TimedOut => Broken::Late,
+                    _ => Broken::Refused(error),
+                })?;
             if received == 0 {
                 return Err(Broken::Closed);
             }

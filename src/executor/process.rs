@@ -8,7 +8,7 @@
 //! | ended | the process was waited for | fail with the reason, which never changes | – |
 //!
 //! The thread that finds its lane broken waits for the process, which is about to end. An executor that closes a lane and does
-//! not end is killed after [`GRACE`]. A request of another thread finds its lane broken then, too.
+//! not end is killed after [`GRACE`], one that does not answer in time at once. A request of another thread finds its lane broken then, too.
 //!
 //! # Threads
 //! A listener waits for lanes of threads that the controller does not know, and starts a thread for each. It holds no strong
@@ -31,7 +31,9 @@ use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::executor::crash_page::CrashPage;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::registered::Registered;
-use crate::sync::{Arc, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code};
+use crate::sync::{
+    Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code,
+};
 use crate::wire::{self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
@@ -56,6 +58,8 @@ pub(super) struct Peer {
     control_end: Lane,
     child: Mutex<Child>,
     crash_page: CrashPage,
+    /// How long a thread waits for one message, in nanoseconds. 0: without a limit.
+    time_to_answer: HintUsize,
     ended: StaticCell<Ended>,
     pub(super) registered: Arc<Registered>,
 }
@@ -121,6 +125,7 @@ impl ExecutorProcess {
             control_end,
             child: Mutex::new(child),
             crash_page,
+            time_to_answer: HintUsize::new(0),
             ended: StaticCell::new(),
             registered: Arc::new(Registered::new()),
         });
@@ -147,6 +152,25 @@ impl ExecutorProcess {
         Ok(())
     }
 
+    /// Limits how long the executor may let a thread of this process wait: for the result of a call, an initialiser or `main`, the
+    /// address of a symbol, and whatever else it is asked. When the time is over, the executor is killed, and requests fail with
+    /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded). `None`, as after the start: threads wait for ever.
+    ///
+    /// The time begins anew when the executor asks this process something, such as the address of a lazy function. Waits that have
+    /// begun keep the limit that they began with.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// let executor = jittison::executor::ExecutorProcess::start("jittison-executor")?;
+    /// executor.set_time_to_answer(Some(std::time::Duration::from_secs(2)));
+    /// # Ok(()) }
+    /// ```
+    pub fn set_time_to_answer(&self, limit: Option<Duration>) {
+        // A limit of zero is the shortest one. One of more than 500 years is none.
+        let nanoseconds = limit.map_or(0, |limit| limit.as_nanos().max(1).try_into().unwrap_or(0));
+        self.0.time_to_answer.store(nanoseconds, Ordering::Relaxed);
+    }
+
     /// Ends the executor as by `exit(0)`, and waits until it has ended. It writes what its C library has buffered. Sessions
     /// with this executor cannot call code any more.
     ///
@@ -165,14 +189,11 @@ impl ExecutorProcess {
 
 /// Exchanges the greetings, and passes on the socket for lanes of the executor, the page for its crash, and the standard input.
 fn connect(control: &Lane, descriptors: &[BorrowedFd<'_>]) -> std::result::Result<Facts, Broken> {
-    control.set_deadline(Some(TIME_TO_START))?;
+    let deadline = Some(Instant::now() + TIME_TO_START);
     control.greet(Side::Controller, descriptors)?;
-    control.receive_greeting(Side::Executor)?;
-    match control.receive()? {
-        (ToController::Answer(Answer::Facts(facts)), _) => {
-            control.set_deadline(None)?;
-            Ok(facts)
-        }
+    control.receive_greeting(Side::Executor, deadline)?;
+    match control.receive_until(deadline)? {
+        (ToController::Answer(Answer::Facts(facts)), _) => Ok(facts),
         (other, _) => Err(Broken::Nonsense(format!("{other:?} after the greeting"))),
     }
 }
@@ -269,15 +290,23 @@ impl Peer {
         self.ended.get()?.status
     }
 
+    /// When a message that a thread waits for from now on is too late.
+    fn deadline(&self) -> Option<Instant> {
+        match self.time_to_answer.load(Ordering::Relaxed) {
+            0 => None,
+            nanoseconds => Instant::now().checked_add(Duration::from_nanos(nanoseconds as u64)),
+        }
+    }
+
     fn converse(
         &self,
         lane: &Lane,
         frame: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> std::result::Result<Answer, Broken> {
-        lane.send_frame(frame, descriptors)?;
+        lane.send_frame(frame, descriptors, self.deadline())?;
         loop {
-            match lane.receive()?.0 {
+            match lane.receive_until(self.deadline())?.0 {
                 ToController::Answer(answer) => return Ok(answer),
                 ToController::Ask(question) => {
                     lane.send(&ToExecutor::Answer(self.registered.answer(question)), &[])?;
@@ -313,7 +342,7 @@ impl Peer {
         let answer = {
             let control = self.control.lock();
             let sent = control.send(&request, &others.each_ref().map(|other| other.as_fd()));
-            sent.and_then(|()| control.receive())
+            sent.and_then(|()| control.receive_until(self.deadline()))
         };
         match answer {
             Ok((ToController::Answer(Answer::Done), _)) => Ok(own),
@@ -337,6 +366,11 @@ impl Peer {
         };
         let during = match broken {
             Broken::Closed => during,
+            Broken::Late => {
+                // It fails only if the process has ended.
+                let _ = self.child.lock().kill();
+                format!("{during} and did not answer before the deadline")
+            }
             other => format!("{during} ({other})"),
         };
         self.error(self.wait(&format!("while {during}")))

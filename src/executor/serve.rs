@@ -58,7 +58,7 @@ fn serve_with(control: UnixStream, takes_input: bool) -> Result<Infallible> {
     let broken = |broken: Broken| Error::other(format!("this process cannot serve as an executor: {broken}"));
     // Both sides greet first, so that each can say which version the other one has.
     control.greet(Side::Executor, &[]).map_err(broken)?;
-    let mut descriptors = control.receive_greeting(Side::Controller).map_err(broken)?.into_iter();
+    let mut descriptors = control.receive_greeting(Side::Controller, None).map_err(broken)?.into_iter();
     let back = descriptors.next().ok_or_else(|| Error::other("the process that links sent no socket for questions"))?;
     if let Some(page) = descriptors.next() {
         // Without it, the controller knows only the signal.

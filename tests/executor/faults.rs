@@ -110,6 +110,62 @@ fn a_stopped_executor_can_be_killed_while_a_thread_waits_for_it() {
 }
 
 #[test]
+fn an_executor_that_does_not_answer_in_time_is_killed_and_the_request_fails() {
+    let Some(object) = c("int pause(void); long wait(void) { for (;;) pause(); } long one(void) { return 1; }") else {
+        return;
+    };
+    // Code that hangs, and a process that does not run. The latter neither opens a lane nor searches a symbol.
+    for (is_stopped, name) in [(false, "wait"), (true, "one")] {
+        let remote = Remote::start();
+        let tracker = remote.add("wait.o", &object);
+        let function = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap();
+        if is_stopped {
+            signal(&remote, libc::SIGSTOP);
+        }
+        remote.executor.set_time_to_answer(Some(Duration::from_millis(20)));
+        let error = function.call(&[]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ExecutorEnded { .. }), "{error}");
+        let how = format!(
+            "was ended by signal 9 (SIGKILL) while it called the function at {} and did not answer before the deadline",
+            function.address()
+        );
+        assert!(error.to_string().contains(&how), "{error}, {how}");
+        drop(function);
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+    }
+}
+
+#[test]
+fn a_stopped_executor_that_is_asked_for_a_new_thread_is_killed_in_time() {
+    let remote = Remote::start();
+    signal(&remote, libc::SIGSTOP);
+    remote.executor.set_time_to_answer(Some(Duration::from_millis(20)));
+    let error = std::thread::scope(|scope| {
+        let other = scope.spawn(|| remote.jit.remote_function(remote.jit.process_dylib(), "getpid").unwrap_err());
+        other.join().unwrap()
+    });
+    assert!(error.to_string().contains("did not answer before the deadline"), "{error}");
+}
+
+#[test]
+fn only_the_time_for_which_a_thread_waits_counts_against_the_limit() {
+    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("one.o", &object);
+    let limit = Duration::from_secs(2);
+    remote.executor.set_time_to_answer(Some(limit));
+    assert_eq!(remote.call("one", &[]), 1);
+    std::thread::sleep(limit + Duration::from_millis(100));
+    assert_eq!(remote.call("one", &[]), 1, "nobody waited meanwhile");
+    // Without a limit, a call may take longer than the one before.
+    remote.executor.set_time_to_answer(None);
+    let Some(slow) = c("int usleep(unsigned); long slow(void) { usleep(2200000); return 2; }") else { return };
+    let _tracker = remote.add("slow.o", &slow);
+    assert_eq!(remote.call("slow", &[]), 2);
+}
+
+#[test]
 fn a_forked_child_of_the_controller_sends_nothing_and_links_nothing() {
     jittison_test_tools::own_process!();
     let Some(object) = c("long one(void) { return 1; }") else { return };
