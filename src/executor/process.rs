@@ -8,7 +8,8 @@
 //! | ended | the process was waited for | fail with the reason, which never changes | – |
 //!
 //! The thread that finds its lane broken waits for the process, which is about to end. An executor that closes a lane and does
-//! not end is killed after [`GRACE`], one that does not answer in time at once. A request of another thread finds its lane broken then, too.
+//! not end is killed after [`GRACE`], one that does not answer in time at once. A request of another thread finds its lane broken
+//! then, too.
 //!
 //! # Threads
 //! A listener waits for lanes of threads that the controller does not know, and starts a thread for each. It holds no strong
@@ -309,7 +310,8 @@ impl Peer {
             match lane.receive_until(self.deadline())?.0 {
                 ToController::Answer(answer) => return Ok(answer),
                 ToController::Ask(question) => {
-                    lane.send(&ToExecutor::Answer(self.registered.answer(question)), &[])?;
+                    let answer = wire::encode(&ToExecutor::Answer(self.registered.answer(question)))?;
+                    lane.send_frame(&answer, &[], self.deadline())?;
                 }
             }
         }
@@ -369,7 +371,7 @@ impl Peer {
             Broken::Late => {
                 // It fails only if the process has ended.
                 let _ = self.child.lock().kill();
-                format!("{during} and did not answer before the deadline")
+                format!("{during} and did not answer in the time of `ExecutorProcess::set_time_to_answer`")
             }
             other => format!("{during} ({other})"),
         };

@@ -1,9 +1,13 @@
 //! What happens when an executor crashes, is killed, or is none.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use jittison::base::Name;
 use jittison::executor::ExecutorProcess;
+use jittison::session::{Alias, ReexportsGenerator, SymbolFlags};
 use jittison::{ErrorKind, Jit};
 
 use jittison_test_tools::{is_rerun, require, rerun, rounds, this_test};
@@ -126,7 +130,8 @@ fn an_executor_that_does_not_answer_in_time_is_killed_and_the_request_fails() {
         let error = function.call(&[]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ExecutorEnded { .. }), "{error}");
         let how = format!(
-            "was ended by signal 9 (SIGKILL) while it called the function at {} and did not answer before the deadline",
+            "was ended by signal 9 (SIGKILL) while it called the function at {} and did not answer in the time of \
+             `ExecutorProcess::set_time_to_answer`",
             function.address()
         );
         assert!(error.to_string().contains(&how), "{error}, {how}");
@@ -145,23 +150,46 @@ fn a_stopped_executor_that_is_asked_for_a_new_thread_is_killed_in_time() {
         let other = scope.spawn(|| remote.jit.remote_function(remote.jit.process_dylib(), "getpid").unwrap_err());
         other.join().unwrap()
     });
-    assert!(error.to_string().contains("did not answer before the deadline"), "{error}");
+    assert!(error.to_string().contains("did not answer in the time of"), "{error}");
 }
 
 #[test]
 fn only_the_time_for_which_a_thread_waits_counts_against_the_limit() {
-    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let source = "int usleep(unsigned); long lazy(void); long one(void) { return 1; } long run(void) { return lazy() + 1; } \
+        long slow(void) { usleep(2200000); return 2; }";
+    let (Some(object), Some(callee)) = (c(source), c("long body(void) { return 3; }")) else { return };
     let remote = Remote::start();
-    let _tracker = remote.add("one.o", &object);
+    let main = remote.jit.main_dylib();
+    let _tracker = remote.add("calls.o", &object);
     let limit = Duration::from_secs(2);
     remote.executor.set_time_to_answer(Some(limit));
+    let other = remote.jit.create_dylib("other").unwrap();
+    let callee_tracker = other.create_tracker().unwrap();
+    remote.jit.add_object(&callee_tracker, "callee.o", &callee[..]).unwrap();
+    let (waits, slow) = (Arc::new(AtomicUsize::new(0)), limit + Duration::from_millis(100));
+    let generate = {
+        let waits = waits.clone();
+        move |name: &str| {
+            if name == "body" && waits.fetch_add(1, Ordering::Relaxed) == 0 {
+                std::thread::sleep(slow);
+            }
+            name == "body"
+        }
+    };
+    main.add_generator(Arc::new(ReexportsGenerator::new(&other, generate)));
+    let lazy = main.create_tracker().unwrap();
+    let alias = Alias { name: Name::new("lazy"), aliasee: Name::new("body"), flags: SymbolFlags::EXPORTED };
+    remote.jit.lazy_reexport(&lazy, main, &[alias]).unwrap();
     assert_eq!(remote.call("one", &[]), 1);
     std::thread::sleep(limit + Duration::from_millis(100));
     assert_eq!(remote.call("one", &[]), 1, "nobody waited meanwhile");
+    let run = remote.jit.remote_function(main, "run").unwrap();
+    assert_eq!(waits.load(Ordering::Relaxed), 0, "the first call searches");
+    // The executor asks for the address of the lazy function, and this process takes its time.
+    assert_eq!(run.call(&[]).unwrap(), 4);
+    assert_eq!(waits.load(Ordering::Relaxed), 1);
     // Without a limit, a call may take longer than the one before.
     remote.executor.set_time_to_answer(None);
-    let Some(slow) = c("int usleep(unsigned); long slow(void) { usleep(2200000); return 2; }") else { return };
-    let _tracker = remote.add("slow.o", &slow);
     assert_eq!(remote.call("slow", &[]), 2);
 }
 
