@@ -157,7 +157,11 @@ fn a_stopped_executor_that_is_asked_for_a_new_thread_is_killed_in_time() {
 fn only_the_time_for_which_a_thread_waits_counts_against_the_limit() {
     let source = "int usleep(unsigned); long lazy(void); long one(void) { return 1; } long run(void) { return lazy() + 1; } \
         long slow(void) { usleep(2200000); return 2; }";
-    let (Some(object), Some(callee)) = (c(source), c("long body(void) { return 3; }")) else { return };
+    let (Some(object), Some(callee)) =
+        (c(source), c("int usleep(unsigned); long body(void) { usleep(100000); return 3; }"))
+    else {
+        return;
+    };
     let remote = Remote::start();
     let main = remote.jit.main_dylib();
     let _tracker = remote.add("calls.o", &object);
