@@ -248,13 +248,14 @@ pub enum ErrorKind {
         /// Where it crashed. `None` if it ended in another way.
         crash: Option<Box<ExecutorCrash>>,
     },
-    /// A handle with the type of a function was requested in a session whose code runs in another process. Nothing was done.
+    /// A `Symbol`, or the address of a thread-local variable, was requested in a session whose code runs in another process. Nothing
+    /// was done.
     ///
-    /// - *Cause*: such a handle is a pointer of the process that links.
-    /// - *Remedy*: use `Jit::remote_function`.
+    /// - *Cause*: both are pointers of the process that links.
+    /// - *Remedy*: call functions by `Jit::lookup` or `Jit::remote_function`.
     #[error(
-        "the code of this session runs in another process, so this process has no pointer to it; nothing was done; call it \
-         by `Jit::remote_function`"
+        "the code of this session runs in another process, so this process has no pointer to it; nothing was done; call functions \
+         by `Jit::lookup` or `Jit::remote_function`"
     )]
     RunsElsewhere,
     /// The session has ended. Nothing was done.

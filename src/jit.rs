@@ -44,6 +44,8 @@ use std::path::Path;
 use crate::base::{CodeHold, ExecutorAddr, TlsIndex, clear_thread_cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer, InProcess};
+#[cfg(feature = "executor")]
+use crate::jit::inner::Runs;
 use crate::layer::ObjectLinkingLayer;
 use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::memory::{MemoryMap, MemoryStatistics, MemoryUsage, Released};
@@ -184,7 +186,8 @@ impl Jit {
     /// - [`ErrorKind::InitializerFailed`]: an initialiser of the object failed on another thread.
     /// - [`MemoryFault::NeverRuns`](crate::error::MemoryFault::NeverRuns): the session's memory is for links that are never
     ///   run.
-    /// - [`ErrorKind::RunsElsewhere`]: the code runs in the process of an executor.
+    /// - [`ErrorKind::ExecutorEnded`], in a session with an executor. There is another error if the signature of `F` cannot be
+    ///   called there (`docs/executor.md`).
     ///
     /// If an initialiser throws an exception or panics on this thread, its object is removed and the exception or panic
     /// passes through this call.
@@ -202,7 +205,11 @@ impl Jit {
     /// - The C library may call linked code on its own: threads, signal handlers, handlers of `fork` and `quick_exit`. Such
     ///   code returns before it is removed, and it is not inside a [patched](Patchable) function while that is replaced.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
-        self.0.check_runs_here()?;
+        #[cfg(feature = "executor")]
+        if self.0.runs == Runs::Elsewhere {
+            // SAFETY: J1 - this function has the same `# Safety` section.
+            return unsafe { self.lookup_elsewhere(dylib, name) };
+        }
         self.0.check_own(dylib)?;
         let (address, hold) = match self.0.find_quietly(|| Ok(dylib.find_pinned(name)))?.flatten() {
             Some(found) => found,

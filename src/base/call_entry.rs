@@ -4,8 +4,9 @@
 //! A handle to a stub, or to code that calls a stub, keeps the stub in memory. It does not keep every version that the stub
 //! led to. So the host *enters* a call: a version that the call may be inside of stays in memory until the call returns.
 //!
-//! A process without patched functions enters no calls. [`is_call_entry_enabled`] answers that with one load. The first
-//! [`Patchable`](crate::Patchable) of the process calls [`enable_call_entry`].
+//! A process without patched functions and without an executor enters no calls. [`is_call_entry_enabled`] answers that with one
+//! load. The first [`Patchable`](crate::Patchable) of the process, or the first session with an executor, calls
+//! [`enable_call_entry`].
 //!
 //! There are two kinds of call domain:
 //!
@@ -16,6 +17,7 @@
 //!
 //! This file defines the guard and the traits. `session/pins/calls.rs` implements them.
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -37,7 +39,7 @@ pub(crate) trait CallRecord: Sync {
 }
 
 /// Keeps the code of a handle in memory, and enters the calls through the handle.
-pub(crate) trait CodeHold: Send + Sync {
+pub(crate) trait CodeHold: Any + Send + Sync {
     /// Enters a call. `None` when the session of the code has no versions.
     fn enter_call(&self) -> Option<CallEntry>;
 }
@@ -49,7 +51,7 @@ pub(crate) trait HostCalls: Sync {
 
 static HOST_CALLS: StaticCell<&'static (dyn HostCalls + Send)> = StaticCell::new();
 
-/// Whether some session of the process has versions of functions, so that calls must be entered.
+/// Whether some session of the process has versions of functions or an executor, so that calls must be entered.
 #[inline(always)] // every call through a handle runs it
 pub(crate) fn is_call_entry_enabled() -> bool {
     HOST_CALLS.get().is_some()

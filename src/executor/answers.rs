@@ -13,8 +13,8 @@ use crate::executor::asking::AnswersRequests;
 use crate::executor::crash_page::set_actions;
 use crate::executor::questions::{RemoteTarget, RemoteView, keep_alive, run_exit_hook};
 use crate::host::{
-    Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, MAX_ARGUMENTS, NativeProgram,
-    ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
+    CallRegisters, Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, MAX_RESULT,
+    MAX_STACK_WORDS, NativeProgram, PassedCall, ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::memory::{HostedWindow, Placement, WindowLayout};
 use crate::sync::{Arc, Mutex, plain_thread_local};
@@ -89,7 +89,9 @@ impl Server {
             Request::MapWindow { window } => self.map_window(window, descriptors)?,
             Request::ReleaseWindow { window } => self.drop_held(window),
 
-            Request::Call { address, arguments } => Answer::Value(self.call(address, &arguments)?),
+            Request::Call { address, integers, vectors, stack, result_bytes } => {
+                self.call(address, passed_call(&integers, &vectors, stack, result_bytes)?)?
+            }
             Request::RunInitializer { address } => {
                 self.process.at_stack_end(&mut || self.process.run_initializer(ExecutorAddr::new(address)));
                 Answer::Done
@@ -251,17 +253,15 @@ impl Server {
         Ok(Answer::ThreadLocals { handle, number, static_offset, has_image })
     }
 
-    fn call(&self, address: u64, arguments: &[u64]) -> Result<u64> {
-        if address == 0 || arguments.len() > MAX_ARGUMENTS {
-            return Err(Error::other(format!(
-                "no call of {address:#x} with {} arguments: an executor calls functions of at most {MAX_ARGUMENTS}",
-                arguments.len()
-            )));
+    fn call(&self, address: u64, mut call: PassedCall) -> Result<Answer> {
+        if address == 0 || call.stack.len() > MAX_STACK_WORDS {
+            return Err(Error::other(format!("no call of {address:#x} with {} words", call.stack.len())));
         }
-        let mut value = 0;
-        // SAFETY: E1, E2 - the controller holds the code until this is answered, and found a function there.
-        self.process.at_stack_end(&mut || value = unsafe { call_function(address, arguments) });
-        Ok(value)
+        // SAFETY: E1, E2 - the controller holds the code until this is answered, and found a function there, for which it passes
+        // the arguments.
+        self.process.at_stack_end(&mut || unsafe { call.make(ExecutorAddr::new(address)) });
+        let CallRegisters { integers: [first, second, ..], vectors: [a, b, c, d, ..], .. } = call.registers;
+        Ok(Answer::Returned { integers: [first, second], vectors: [a, b, c, d], memory: call.result })
     }
 
     fn start_program(&self, arguments: &[CString]) -> u64 {
@@ -328,18 +328,20 @@ fn other_kind(number: u64) -> Error {
     Error::other(format!("the executor holds nothing of that kind under number {number}"))
 }
 
-/// Calls a function of integers.
-///
-/// # Safety
-/// At `address` is a function with the C ABI that takes at most as many integers or pointers, and its code stays in memory
-/// during the call.
-unsafe fn call_function(address: u64, arguments: &[u64]) -> u64 {
-    type Words = extern "C-unwind" fn(u64, u64, u64, u64, u64, u64) -> u64;
-    let mut words = [0; MAX_ARGUMENTS];
-    words[..arguments.len()].copy_from_slice(arguments);
-    let [a, b, c, d, e, f] = words;
-    // SAFETY: E2 - the caller promises a function. All six words are in registers (psABI, "Parameter Passing"), so a function
-    // with fewer parameters does not see the others. The address is not null: `call` has checked it.
-    let function = unsafe { std::mem::transmute::<usize, Words>(address as usize) };
-    function(a, b, c, d, e, f)
+/// The call of a request.
+fn passed_call(integers: &[u64], vectors: &[u128], stack: Vec<u64>, result_bytes: u64) -> Result<PassedCall> {
+    let mut call = PassedCall { stack, ..PassedCall::default() };
+    let has_registers =
+        integers.len() <= call.registers.integers.len() && vectors.len() <= call.registers.vectors.len();
+    if !has_registers || result_bytes > MAX_RESULT as u64 {
+        return Err(Error::other(format!(
+            "no call with {} and {} registers and a result of {result_bytes} bytes",
+            integers.len(),
+            vectors.len()
+        )));
+    }
+    call.registers.integers[..integers.len()].copy_from_slice(integers);
+    call.registers.vectors[..vectors.len()].copy_from_slice(vectors);
+    call.result = vec![0; result_bytes as usize];
+    Ok(call)
 }

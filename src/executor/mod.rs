@@ -12,8 +12,9 @@
 //! let jit = jittison::Jit::builder().executor(&executor).build()?;
 //! let tracker = jit.main_dylib().create_tracker()?;
 //! jit.add_object(&tracker, "add.o", std::fs::read("add.o").unwrap())?;
-//! let add = jit.remote_function(jit.main_dylib(), "add")?;
-//! assert_eq!(add.call(&[2, 3])?, 5);
+//! // SAFETY: `add` has this signature, and the object may run.
+//! let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+//! assert_eq!(add.try_call(2, 3)?, 5);
 //! # Ok(()) }
 //! ```
 //!
@@ -49,8 +50,9 @@
 //!
 //! # Limits
 //! - The executor is no sandbox: linked code there has the rights of its user. It shares the data pool with the controller.
-//! - Handles with a type ([`Function`](crate::Function), [`Symbol`](crate::Symbol)) are pointers of the process that links, so a
-//!   session with an executor refuses them. [`RemoteFunction`](crate::RemoteFunction) takes their place.
+//! - A [`Symbol`](crate::Symbol) is a pointer of the process that links, so a session with an executor refuses it.
+//! - A call of a [`Function`](crate::Function) passes its arguments on as they are: a pointer must be an address of the executor. Some
+//!   signatures are refused (`docs/executor.md`).
 //! - Files for perf are refused. Breakpoints of debuggers in linked code are not supported.
 //! - A child that linked code forks shares its data with its parent.
 //! - x86-64 only: on AArch64 the caches of the other process would have to be flushed.

@@ -44,6 +44,9 @@ use crate::wire::{self, Answer, Crash, Facts, Question, QuestionAnswer, Request,
 #[derive(Clone)]
 pub struct ExecutorProcess(pub(super) Arc<Peer>);
 
+/// The variable that names the executor of sessions that choose none.
+const PROGRAM: &str = "JITTISON_EXECUTOR";
+
 /// What the clones and the sessions share.
 pub(super) struct Peer {
     /// Tells executors apart that one thread uses.
@@ -132,6 +135,15 @@ impl ExecutorProcess {
         });
         listen(Arc::downgrade(&peer), back)?;
         Ok(ExecutorProcess(peer))
+    }
+
+    /// Starts the program that `JITTISON_EXECUTOR` names, if the environment has it.
+    pub(crate) fn from_environment() -> Result<Option<ExecutorProcess>> {
+        let Some(program) = std::env::var_os(PROGRAM).filter(|program| !program.is_empty()) else { return Ok(None) };
+        let mut command = Command::new(program);
+        // Sessions of the program that runs there stay there.
+        command.env_remove(PROGRAM);
+        ExecutorProcess::start_command(command).map(Some)
     }
 
     /// The id of the process that was started.

@@ -13,8 +13,8 @@ use crate::executor::process::{ExecutorProcess, Peer};
 use crate::executor::registered::{Entry, Registration};
 use crate::host::{
     CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions, HandlerScope, InProcess,
-    KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile, NativeProgram, ProcessExitHook,
-    ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock, ViewScope,
+    KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile, NativeProgram, PassedCall,
+    ProcessExitHook, ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::sync::{Arc, Mutex};
 use crate::wire::{Answer, FoundInProcess, Request, StaticOffset};
@@ -80,9 +80,22 @@ impl Executor for Remote {
         self.0.check()
     }
 
-    fn call(&self, address: ExecutorAddr, arguments: &[u64]) -> Result<u64> {
-        match self.0.ask(Request::Call { address: address.value(), arguments: arguments.to_vec() })? {
-            Answer::Value(value) => Ok(value),
+    fn call(&self, address: ExecutorAddr, call: &mut PassedCall) -> Result<()> {
+        let PassedCall { registers, stack, result } = call;
+        let request = Request::Call {
+            address: address.value(),
+            integers: without_zeros(&registers.integers),
+            vectors: without_zeros(&registers.vectors),
+            stack: std::mem::take(stack),
+            result_bytes: result.len() as u64,
+        };
+        match self.0.ask(request)? {
+            Answer::Returned { integers, vectors, memory } if memory.len() == result.len() => {
+                registers.integers[..2].copy_from_slice(&integers);
+                registers.vectors[..4].copy_from_slice(&vectors);
+                *result = memory;
+                Ok(())
+            }
             other => Err(self.0.unexpected(&other)),
         }
     }
@@ -259,6 +272,12 @@ impl Executor for Remote {
     fn at_stack_end(&self, body: &mut dyn FnMut()) {
         body();
     }
+}
+
+/// The registers up to the last one that is not zero.
+fn without_zeros<T: Copy + PartialEq + Default>(registers: &[T]) -> Vec<T> {
+    let used = registers.iter().rposition(|register| *register != T::default()).map_or(0, |last| last + 1);
+    registers[..used].to_vec()
 }
 
 fn process_symbol(found: FoundInProcess) -> ProcessSymbol {

@@ -11,10 +11,16 @@
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
+#[cfg(feature = "executor")]
+use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::base::{CallEntry, CodeHold, ExecutorAddr, enter_host_call, is_call_entry_enabled};
+#[cfg(feature = "executor")]
+use crate::error::Result;
 use crate::host::program;
+#[cfg(feature = "executor")]
+use crate::host::remote_call::{CallShape, RemoteCalls, carrier, carry, remote_calls};
 use crate::sync::Arc;
 
 /// A function in linked code, and the pin that keeps its code in memory.
@@ -85,7 +91,19 @@ impl<F: FunctionPointer> Function<F> {
         self.hold.as_ref()?.enter_call()
     }
 
-    /// Where the code is.
+    /// The process that runs the code, unless it is this one.
+    #[cfg(feature = "executor")]
+    fn remote_calls(&self) -> Option<&dyn RemoteCalls> {
+        remote_calls(self.hold.as_ref()?)
+    }
+
+    /// Checks that functions of this type can be called in another process.
+    #[cfg(feature = "executor")]
+    pub(crate) fn check_remote(name: &str) -> Result<()> {
+        F::SHAPE.check(name)
+    }
+
+    /// Where the code is. In a session with an executor: its address there.
     pub fn address(&self) -> ExecutorAddr {
         ExecutorAddr::new(self.pointer.to_address() as u64)
     }
@@ -93,6 +111,7 @@ impl<F: FunctionPointer> Function<F> {
     /// The function pointer.
     ///
     /// # Safety
+    /// - In a session with an executor it is an address of that process, and not called.
     /// - The pointer does not keep the code in memory. It is not called after the last handle is dropped.
     /// - Calls through it enter no record. If the function may call a [patched](crate::Patchable) one, each call is made inside
     ///   a [guard](crate::Jit::guard) or an [entry](crate::ExecutionSession::enter_call).
@@ -225,7 +244,10 @@ pub unsafe trait FunctionPointer: Copy + sealed::Sealed {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Sealed {
+        #[cfg(feature = "executor")]
+        const SHAPE: super::CallShape;
+    }
 }
 
 macro_rules! function_pointer {
@@ -243,7 +265,27 @@ macro_rules! function_pointer {
             #[allow(clippy::too_many_arguments)]
             fn call_entered(&self, $($argument: $type),*) -> Ret {
                 let _entry = self.enter();
+                #[cfg(feature = "executor")]
+                if let Some(calls) = self.remote_calls() {
+                    let result = function_pointer!(@carried $abi; self, calls; $($argument: $type),*);
+                    return result.unwrap_or_else(|error| panic!("{error}"));
+                }
                 (self.pointer)($($argument),*)
+            }
+
+            /// Calls the function. Returns an error where [`call`](Self::call) panics.
+            ///
+            /// # Errors
+            /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded): the code runs in the process of an executor, which has
+            /// ended before or during the call. There is no other error, and none for code of this process.
+            #[cfg(feature = "executor")]
+            #[allow(clippy::too_many_arguments)]
+            pub fn try_call(&self, $($argument: $type),*) -> Result<Ret> {
+                let _entry = self.enter();
+                if let Some(calls) = self.remote_calls() {
+                    return function_pointer!(@carried $abi; self, calls; $($argument: $type),*);
+                }
+                Ok((self.pointer)($($argument),*))
             }
         }
 
@@ -257,11 +299,44 @@ macro_rules! function_pointer {
             #[allow(clippy::too_many_arguments)]
             unsafe fn call_entered(&self, $($argument: $type),*) -> Ret {
                 let _entry = self.enter();
+                #[cfg(feature = "executor")]
+                if let Some(calls) = self.remote_calls() {
+                    let result = function_pointer!(@carried $abi; self, calls; $($argument: $type),*);
+                    return result.unwrap_or_else(|error| panic!("{error}"));
+                }
                 // SAFETY: H2 - `self` keeps the code in memory. The caller promises what the function itself demands.
                 unsafe { (self.pointer)($($argument),*) }
             }
+
+            /// Calls the function. Returns an error where [`call`](Self::call) panics.
+            ///
+            /// # Errors
+            /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded): the code runs in the process of an executor, which has
+            /// ended before or during the call. There is no other error, and none for code of this process.
+            ///
+            /// # Safety
+            /// As [`call`](Self::call).
+            #[cfg(feature = "executor")]
+            #[allow(clippy::too_many_arguments)]
+            pub unsafe fn try_call(&self, $($argument: $type),*) -> Result<Ret> {
+                let _entry = self.enter();
+                if let Some(calls) = self.remote_calls() {
+                    return function_pointer!(@carried $abi; self, calls; $($argument: $type),*);
+                }
+                // SAFETY: H2 - `self` keeps the code in memory. The caller promises what the function itself demands.
+                Ok(unsafe { (self.pointer)($($argument),*) })
+            }
         }
     };
+    // What a call returns that another process runs.
+    (@carried $abi:literal; $self:ident, $calls:ident; $($argument:ident: $type:ident),*) => {{
+        // SAFETY: H1 - `carry_call` is a function of any signature, and the ABI of a `MaybeUninit<Ret>` is that of a `Ret`.
+        let function = unsafe { std::mem::transmute::<usize, extern $abi fn($($type),*) -> MaybeUninit<Ret>>(carrier()) };
+        let shape = <extern $abi fn($($type),*) -> Ret as sealed::Sealed>::SHAPE;
+        // SAFETY: H1, H2 - whoever made the handle promised a function of this signature, `self` keeps its code in memory, and
+        // the caller promises what the function itself demands.
+        unsafe { carry($calls, $self.address(), shape, || function($($argument),*)) }
+    }};
     // `plain`: the guard of a `Symbol` already keeps every version in memory. `entered`: a `Function` enters a record.
     (@or_entered $self:ident; plain; $entered:expr) => {};
     (@or_entered $self:ident; entered; $entered:expr) => {
@@ -269,9 +344,14 @@ macro_rules! function_pointer {
             return $entered;
         }
     };
+    (@doc plain) => { "Calls the function." };
+    (@doc entered) => {
+        "Calls the function.\n\n# Panics\nThe code runs in the process of an executor, which has ended before or during the call, \
+         or ends for it."
+    };
     (@call $abi:literal; [$($handle:tt)*]; $kind:ident; $($argument:ident: $type:ident),*) => {
         impl<Ret, $($type),*> $($handle)* extern $abi fn($($type),*) -> Ret> {
-            /// Calls the function.
+            #[doc = function_pointer!(@doc $kind)]
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub fn call(&self, $($argument: $type),*) -> Ret {
@@ -281,7 +361,7 @@ macro_rules! function_pointer {
         }
 
         impl<Ret, $($type),*> $($handle)* unsafe extern $abi fn($($type),*) -> Ret> {
-            /// Calls the function.
+            #[doc = function_pointer!(@doc $kind)]
             ///
             /// # Safety
             /// The caller fulfils what the function itself demands.
@@ -296,7 +376,11 @@ macro_rules! function_pointer {
         }
     };
     (@ $pointer:ty; $($type:ident),*) => {
-        impl<Ret, $($type),*> sealed::Sealed for $pointer {}
+        impl<Ret, $($type),*> sealed::Sealed for $pointer {
+            #[cfg(feature = "executor")]
+            const SHAPE: CallShape =
+                CallShape::new(&[$((size_of::<$type>(), align_of::<$type>())),*], (size_of::<Ret>(), align_of::<Ret>()));
+        }
 
         // SAFETY: H1 - `$pointer` is a function pointer type, which is all that the trait demands.
         unsafe impl<Ret, $($type),*> FunctionPointer for $pointer {

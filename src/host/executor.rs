@@ -7,7 +7,7 @@
 //! | not part of the trait | because |
 //! |---|---|
 //! | code memory | `memory` has traits of its own: `MemoryManager` and `MemoryMapper` |
-//! | calls through `Function` and `Symbol` | both are pointers with a type, so they belong to the process that links |
+//! | calls of code in this process | `Function` and `Symbol` are pointers with a type |
 //! | the address of a thread-local variable | it is that of the calling thread, which runs in the process that links |
 //! | the flush of instruction caches | x86-64 needs none; elsewhere it would belong to `finalize` of `memory` |
 //!
@@ -35,12 +35,10 @@ use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
 use crate::host::program_symbols::ProgramSymbol;
+#[cfg(feature = "executor")]
+use crate::host::remote_call::PassedCall;
 use crate::host::thread_locals::StaticTls;
 use crate::sync::Arc;
-
-/// The greatest number of arguments of [`Executor::call`].
-#[cfg(feature = "executor")]
-pub(crate) const MAX_ARGUMENTS: usize = 6;
 
 /// The process that runs linked code.
 pub(crate) trait Executor: Send + Sync + fmt::Debug {
@@ -57,12 +55,12 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Calls a function of up to [`MAX_ARGUMENTS`] integers or pointers in another process. The caller keeps its code in memory.
+    /// Calls a function in another process. The caller keeps its code in memory.
     ///
     /// # Errors
     /// The executor is this process. Or how the other one ended, before or in the call.
     #[cfg(feature = "executor")]
-    fn call(&self, _address: ExecutorAddr, _arguments: &[u64]) -> Result<u64> {
+    fn call(&self, _address: ExecutorAddr, _call: &mut PassedCall) -> Result<()> {
         Err(Error::other("the code of this session runs in this process; look it up with its type"))
     }
 

@@ -13,6 +13,7 @@
 //! | `executor.rs` | the trait `Executor`, through which the rooms above reach the process, and its handles |
 //! | `in_process.rs` | `InProcess`, which implements it by the other files |
 //! | `call.rs` | typed handles to linked code, and calls through them |
+//! | `remote_call.rs` | calls of these handles that another process runs |
 //! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
 //! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
 //! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
@@ -65,6 +66,8 @@ mod process;
 mod profile;
 mod program;
 mod program_symbols;
+#[cfg(feature = "executor")]
+mod remote_call;
 mod stack_end;
 mod thread_exit_handlers;
 mod thread_local_image;
@@ -89,13 +92,16 @@ pub(crate) use program_symbols::ProgramSymbol;
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;
-#[cfg(feature = "executor")]
-pub(crate) use {executor::MAX_ARGUMENTS, exit_scopes::CodeKeepAlive};
 #[cfg(any(all(test, not(loom)), feature = "executor"))]
 pub(crate) use {
     executor::{ExecutorResource, HandlerFunctions, LoaderFunction, NativeProgram},
     exit_hook::ExitHookFn,
     exit_scopes::KeepAliveFn,
+};
+#[cfg(feature = "executor")]
+pub(crate) use {
+    exit_scopes::CodeKeepAlive,
+    remote_call::{CallRegisters, MAX_RESULT, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold},
 };
 #[cfg(feature = "unstable")]
 pub use {

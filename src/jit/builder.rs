@@ -34,6 +34,8 @@ use crate::memory::{
 use crate::platform::{
     Debugger, InitFiniRegistry, LazyReexports, LoaderServices, ProcessSymbols, Profile, Profiler, StubManager,
 };
+#[cfg(feature = "executor")]
+use crate::session::enable_calls_elsewhere;
 use crate::session::{
     ErrorReporter, Event, ExecutionSession, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
 };
@@ -210,8 +212,12 @@ impl JitBuilder {
     /// Runs linked code in another process. Code memory is shared with it, unless [`memory_manager`](Self::memory_manager) was
     /// called: then [`build`](Self::build) fails.
     ///
-    /// Handles with a type are pointers of this process, so the session refuses them; call code by
-    /// [`Jit::remote_function`].
+    /// [`Function`](crate::Function)s of the session are called there: the arguments are passed on as they are, so pointers among
+    /// them must be addresses of the executor. A call panics when the executor ends; [`Function::try_call`](crate::Function) and
+    /// [`Jit::remote_function`] return errors. A [`Symbol`](crate::Symbol) is a pointer of this process, so the session refuses it.
+    ///
+    /// Without this call the environment decides: `JITTISON_EXECUTOR` may name a program to [start](ExecutorProcess::start), for
+    /// sessions without a memory manager of the caller. Each session then has an executor of its own.
     #[cfg(feature = "executor")]
     pub fn executor(mut self, executor: &ExecutorProcess) -> JitBuilder {
         self.executor_process = Some(executor.clone());
@@ -232,9 +238,14 @@ impl JitBuilder {
     pub fn build(self) -> Result<Jit> {
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
+        #[cfg(feature = "executor")]
+        let executor_process = match self.executor_process {
+            None if self.executor.is_none() && self.memory.is_none() => ExecutorProcess::from_environment()?,
+            chosen => chosen,
+        };
         let executor = self.executor.unwrap_or_else(|| Arc::new(InProcess));
         #[cfg(feature = "executor")]
-        let (executor, memory) = match &self.executor_process {
+        let (executor, memory) = match &executor_process {
             Some(_) if self.memory.is_some() => {
                 return Err(Error::other(
                     "a session with an executor makes its own code memory; nothing was done; leave out `memory_manager`",
@@ -243,6 +254,7 @@ impl JitBuilder {
             Some(process) => {
                 let memory = executor_memory(process, |mapper| pool(mapper, self.pool, &self.observers))?;
                 let executor: Arc<dyn Executor> = Arc::new(Remote::new(process));
+                enable_calls_elsewhere();
                 (executor, Some(memory))
             }
             None => (executor, self.memory),

@@ -1,12 +1,13 @@
-//! [`RemoteFunction`]: a function that runs in the process of an executor.
+//! [`RemoteFunction`], and handles with a type to functions that run in the process of an executor.
 
 use std::fmt;
 
-use crate::base::{CodeHold as _, ExecutorAddr};
+use crate::base::{CodeHold, ExecutorAddr};
 use crate::error::{Error, Result};
-use crate::host::MAX_ARGUMENTS;
-use crate::jit::inner::Jit;
+use crate::host::{Executor, Function, FunctionPointer, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold};
+use crate::jit::inner::{Jit, JitInner};
 use crate::session::{JitDylib, Pin};
+use crate::sync::{Arc, Weak};
 
 /// A function in the process of an executor ([`JitBuilder::executor`](crate::JitBuilder::executor)), and the pin that keeps its
 /// code in memory.
@@ -34,34 +35,86 @@ impl Jit {
                 "`{name}` was not looked up: the code of this session runs in this process; look it up with its type"
             )));
         }
+        let (address, pin) = self.find_elsewhere(dylib, name)?;
+        Ok(RemoteFunction { jit: self.clone(), name: name.to_string(), address, pin })
+    }
+
+    /// As [`lookup_in`](Self::lookup_in), in a session with an executor.
+    ///
+    /// # Safety
+    /// As [`lookup_in`](Self::lookup_in).
+    #[cold]
+    pub(in crate::jit) unsafe fn lookup_elsewhere<F: FunctionPointer>(
+        &self,
+        dylib: &JitDylib,
+        name: &str,
+    ) -> Result<Function<F>> {
+        Function::<F>::check_remote(name)?;
+        let (address, pin) = self.find_elsewhere(dylib, name)?;
+        // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`.
+        Ok(unsafe { self.function_elsewhere(address, pin) })
+    }
+
+    /// A handle to a function that the executor runs.
+    ///
+    /// # Safety
+    /// At `address` is a function of type `F`, and `pin` keeps its code in memory.
+    pub(in crate::jit) unsafe fn function_elsewhere<F: FunctionPointer>(
+        &self,
+        address: ExecutorAddr,
+        pin: Option<Pin>,
+    ) -> Function<F> {
+        let calls = Calls { executor: self.0.executor.clone(), jit: Arc::downgrade(&self.0) };
+        let pin = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });
+        // SAFETY: J1 - the caller promises the same. The handle owns the pin.
+        unsafe { Function::with_hold(address, Some(Arc::new(RemoteHold { pin, calls: Box::new(calls) }))) }
+    }
+
+    fn find_elsewhere(&self, dylib: &JitDylib, name: &str) -> Result<(ExecutorAddr, Option<Pin>)> {
         let found = self.0.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol));
         // An initialiser may have ended the executor. What is missing for that reason is not missing.
         self.check_executor()?;
-        let (address, pin) = found?;
-        Ok(RemoteFunction { jit: self.clone(), name: name.to_string(), address, pin })
+        found
+    }
+}
+
+/// The calls of a handle. It does not keep the session alive, as other handles do not.
+struct Calls {
+    executor: Arc<dyn Executor>,
+    jit: Weak<JitInner>,
+}
+
+impl RemoteCalls for Calls {
+    fn call(&self, address: ExecutorAddr, call: &mut PassedCall) -> Result<()> {
+        self.executor.call(address, call).map_err(|error| match self.jit.upgrade() {
+            Some(jit) => Jit(jit).with_names(error),
+            None => error,
+        })
     }
 }
 
 impl RemoteFunction {
-    /// Calls the function with up to six integers or pointers of the executor, and returns its integer result. The result of a
-    /// function without one is any number.
+    /// Calls the function with integers or pointers of the executor, and returns its integer result. The result of a function
+    /// without one is any number.
     ///
     /// An exception that the function does not catch ends the executor, as it ends a program.
     ///
     /// # Errors
-    /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded): before or during the call. Also if there are more than six
+    /// [`ErrorKind::ExecutorEnded`](crate::ErrorKind::ExecutorEnded): before or during the call. Also if there are more than 256
     /// arguments.
     pub fn call(&self, arguments: &[u64]) -> Result<u64> {
-        if arguments.len() > MAX_ARGUMENTS {
+        if arguments.len() > MAX_STACK_WORDS {
             return Err(Error::other(format!(
-                "`{}` was not called with {} arguments: an executor takes {MAX_ARGUMENTS} at most; pass the address of a block",
+                "`{}` was not called with {} arguments: an executor takes {MAX_STACK_WORDS} at most; pass the address of a block",
                 self.name,
                 arguments.len()
             )));
         }
+        let mut call = PassedCall::of_integers(arguments);
         // The versions of patchable functions that the call runs in stay in memory until it returns.
         let _entry = self.pin.as_ref().and_then(|pin| pin.enter_call());
-        self.jit.0.executor.call(self.address, arguments).map_err(|error| self.jit.with_names(error))
+        self.jit.0.executor.call(self.address, &mut call).map_err(|error| self.jit.with_names(error))?;
+        Ok(call.registers.integers[0])
     }
 
     /// Where the code is in the executor.

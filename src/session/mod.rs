@@ -127,6 +127,8 @@ pub use lookup::symbol_at::SymbolAt;
 pub use materialize::aliases::{Alias, ReexportsGenerator};
 pub use materialize::emission::DependencyGroup;
 pub(crate) use materialize::materialization_wait::MaterializationWait;
+#[cfg(feature = "executor")]
+pub(crate) use pins::calls::enable_calls_elsewhere;
 pub use pins::guard::Guard;
 #[cfg(loom)]
 #[doc(hidden)]

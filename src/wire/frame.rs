@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the messages. It grows whenever a message changes.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 
 /// The greatest length of a frame in bytes, without its length field.
 const MAX_FRAME: u32 = 256 << 20;
@@ -102,7 +102,13 @@ mod tests {
     fn a_message_comes_out_as_it_went_in() {
         let messages = [
             ToExecutor::Ask(Request::FindSymbols { names: vec!["puts".into()] }),
-            ToExecutor::Ask(Request::Call { address: u64::MAX, arguments: vec![1, u64::MAX] }),
+            ToExecutor::Ask(Request::Call {
+                address: u64::MAX,
+                integers: vec![1, u64::MAX],
+                vectors: vec![u128::MAX],
+                stack: vec![0, 1],
+                result_bytes: 24,
+            }),
             ToExecutor::Ask(Request::LoadThreadLocals {
                 image: vec![0, 255],
                 size: 9,

@@ -36,8 +36,17 @@ pub(crate) enum Request {
     ReleaseWindow { window: u64 },
 
     // ---- calls ----
-    /// Call a function of integers. `Value`.
-    Call { address: u64, arguments: Vec<u64> },
+    /// Call a function. `Returned`.
+    Call {
+        address: u64,
+        /// The registers of arguments. Those that are missing are zero.
+        integers: Vec<u64>,
+        vectors: Vec<u128>,
+        /// The words of the stack, from the lowest address.
+        stack: Vec<u64>,
+        /// The size of a result that is returned in memory, or 0.
+        result_bytes: u64,
+    },
     /// Call an initialiser or finaliser. `Done`.
     RunInitializer { address: u64 },
     /// Set the process up for a native program. `Handle`.
@@ -108,6 +117,12 @@ pub(crate) enum Answer {
     Failed(String),
     Facts(Facts),
     Value(u64),
+    /// The registers of the result, and the result in memory.
+    Returned {
+        integers: [u64; 2],
+        vectors: [u128; 4],
+        memory: Vec<u8>,
+    },
     Address(Option<u64>),
     Offset(Option<i64>),
     Handle(u64),

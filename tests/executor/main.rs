@@ -3,6 +3,7 @@
 mod faults;
 mod programs;
 mod running;
+mod typed;
 
 use jittison::executor::ExecutorProcess;
 use jittison::{Jit, ResourceTracker};

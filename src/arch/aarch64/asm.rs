@@ -99,4 +99,114 @@ macro_rules! define_stack_end {
     };
 }
 
+/// Defines the two functions of calls that another process runs. `$carry` and `$make` expand to their names, `$pass_on` is an
+/// `extern "C" fn(*mut CallRegisters, *const u64)`.
+///
+/// `CallRegisters` has the vector registers at 0, the integer registers at 128, the place of a result at 192, and 208 bytes in
+/// all.
+///
+/// `carry` stores the registers in which a function may get arguments (AAPCS64, 6.4.2), calls `pass_on` with them and with the
+/// address of the arguments on the stack, and returns the registers of the result: `x0`, `x1` and `v0` to `v3`.
+///
+/// `make` gets a function, registers, words for the stack, and their number. It calls the function with them, and stores the registers
+/// of the result.
+#[cfg(feature = "executor")]
+macro_rules! define_remote_calls {
+    ({ $($carry:tt)* }, { $($make:tt)* }, $pass_on:path) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
+            ".balign 4",
+            concat!(".globl ", $($carry)*),
+            concat!(".hidden ", $($carry)*),
+            concat!(".type ", $($carry)*, ",@function"),
+            concat!($($carry)*, ":"),
+            ".cfi_startproc",
+            "hint #34", // bti c
+            "stp x29, x30, [sp, #-16]!",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset x29, -16",
+            ".cfi_offset x30, -8",
+            "mov x29, sp",
+            ".cfi_def_cfa_register x29",
+            "sub sp, sp, #208",
+            "stp q0, q1, [sp]",
+            "stp q2, q3, [sp, #32]",
+            "stp q4, q5, [sp, #64]",
+            "stp q6, q7, [sp, #96]",
+            "stp x0, x1, [sp, #128]",
+            "stp x2, x3, [sp, #144]",
+            "stp x4, x5, [sp, #160]",
+            "stp x6, x7, [sp, #176]",
+            "stp x8, xzr, [sp, #192]",
+            "mov x0, sp",
+            "add x1, x29, #16",
+            "bl {pass_on}",
+            "ldp q0, q1, [sp]",
+            "ldp q2, q3, [sp, #32]",
+            "ldp x0, x1, [sp, #128]",
+            "mov sp, x29",
+            "ldp x29, x30, [sp], #16",
+            ".cfi_def_cfa sp, 0",
+            ".cfi_restore x29",
+            ".cfi_restore x30",
+            "ret",
+            ".cfi_endproc",
+            concat!(".globl ", $($make)*),
+            concat!(".hidden ", $($make)*),
+            concat!(".type ", $($make)*, ",@function"),
+            concat!($($make)*, ":"),
+            ".cfi_startproc",
+            "hint #34", // bti c
+            "stp x29, x30, [sp, #-32]!",
+            ".cfi_def_cfa_offset 32",
+            ".cfi_offset x29, -32",
+            ".cfi_offset x30, -24",
+            "mov x29, sp",
+            ".cfi_def_cfa_register x29",
+            "str x19, [sp, #16]",
+            ".cfi_offset x19, -16",
+            "mov x19, x1",
+            "mov x16, x0",
+            // The words, at the lowest address of a stack that is a multiple of 16.
+            "add x4, x3, #1",
+            "and x4, x4, #-2",
+            "sub sp, sp, x4, lsl #3",
+            "mov x5, sp",
+            "2:",
+            "cbz x3, 3f",
+            "ldr x6, [x2], #8",
+            "str x6, [x5], #8",
+            "sub x3, x3, #1",
+            "b 2b",
+            "3:",
+            "ldp q0, q1, [x19]",
+            "ldp q2, q3, [x19, #32]",
+            "ldp q4, q5, [x19, #64]",
+            "ldp q6, q7, [x19, #96]",
+            "ldp x0, x1, [x19, #128]",
+            "ldp x2, x3, [x19, #144]",
+            "ldp x4, x5, [x19, #160]",
+            "ldp x6, x7, [x19, #176]",
+            "ldr x8, [x19, #192]",
+            "blr x16",
+            "stp x0, x1, [x19, #128]",
+            "stp q0, q1, [x19]",
+            "stp q2, q3, [x19, #32]",
+            "ldr x19, [x29, #16]",
+            "mov sp, x29",
+            "ldp x29, x30, [sp], #32",
+            ".cfi_def_cfa sp, 0",
+            ".cfi_restore x19",
+            ".cfi_restore x29",
+            ".cfi_restore x30",
+            "ret",
+            ".cfi_endproc",
+            ".popsection",
+            pass_on = sym $pass_on,
+        );
+    };
+}
+
+#[cfg(feature = "executor")]
+pub(crate) use define_remote_calls;
 pub(crate) use {define_call_through, define_stack_end};

@@ -38,6 +38,8 @@ pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 4, 0x78, 30, 1, 0x
 /// What only code of this process uses.
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod native {
+    #[cfg(feature = "executor")]
+    pub(crate) use super::asm::define_remote_calls;
     pub(crate) use super::asm::{define_call_through, define_stack_end};
     pub(crate) use super::code::lazy_entry;
     pub(crate) use super::instruction_cache::flush_code;
@@ -52,4 +54,13 @@ pub(crate) mod native {
     pub(crate) const FETCHES_EARLY: bool = true;
     /// Whether the kernel chooses the size of pages: 4, 16 or 64 KiB.
     pub(crate) const PAGES_VARY: bool = true;
+    /// How many integer registers have arguments.
+    #[cfg(feature = "executor")]
+    pub(crate) const ARGUMENT_REGISTERS: usize = 8;
+    /// Whether the place of a large result is the first argument.
+    #[cfg(feature = "executor")]
+    pub(crate) const RESULT_PLACE_IS_ARGUMENT: bool = false;
+    /// Whether an argument of more than 16 bytes is passed as its address.
+    #[cfg(feature = "executor")]
+    pub(crate) const PASSES_LARGE_BY_ADDRESS: bool = true;
 }

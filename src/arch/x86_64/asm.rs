@@ -102,4 +102,117 @@ macro_rules! define_stack_end {
     };
 }
 
+/// Defines the two functions of calls that another process runs. `$carry` and `$make` expand to their names, `$pass_on` is an
+/// `extern "C" fn(*mut CallRegisters, *const u64)`.
+///
+/// `CallRegisters` has the vector registers at 0, the integer registers at 128, and 208 bytes in all.
+///
+/// `carry` stores the registers in which a function may get arguments (psABI 3.2.3), calls `pass_on` with them and with the
+/// address of the arguments on the stack, and returns the registers of the result.
+///
+/// `make` gets a function, registers, words for the stack, and their number. It calls the function with them, and stores the registers
+/// of the result. `%al` is the number of vector registers, which functions with variable arguments read.
+#[cfg(feature = "executor")]
+macro_rules! define_remote_calls {
+    ({ $($carry:tt)* }, { $($make:tt)* }, $pass_on:path) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
+            concat!(".globl ", $($carry)*),
+            concat!(".hidden ", $($carry)*),
+            concat!(".type ", $($carry)*, ",@function"),
+            concat!($($carry)*, ":"),
+            ".cfi_startproc",
+            "endbr64",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "mov rbp, rsp",
+            ".cfi_def_cfa_register rbp",
+            "sub rsp, 208",
+            "movups [rsp], xmm0",
+            "movups [rsp + 16], xmm1",
+            "movups [rsp + 32], xmm2",
+            "movups [rsp + 48], xmm3",
+            "movups [rsp + 64], xmm4",
+            "movups [rsp + 80], xmm5",
+            "movups [rsp + 96], xmm6",
+            "movups [rsp + 112], xmm7",
+            "mov [rsp + 128], rdi",
+            "mov [rsp + 136], rsi",
+            "mov [rsp + 144], rdx",
+            "mov [rsp + 152], rcx",
+            "mov [rsp + 160], r8",
+            "mov [rsp + 168], r9",
+            "xor eax, eax",
+            "mov [rsp + 176], rax",
+            "mov [rsp + 184], rax",
+            "mov [rsp + 192], rax",
+            "mov rdi, rsp",
+            "lea rsi, [rbp + 16]",
+            "call {pass_on}",
+            "movups xmm0, [rsp]",
+            "movups xmm1, [rsp + 16]",
+            "mov rax, [rsp + 128]",
+            "mov rdx, [rsp + 136]",
+            "leave",
+            ".cfi_def_cfa rsp, 8",
+            "ret",
+            ".cfi_endproc",
+            concat!(".globl ", $($make)*),
+            concat!(".hidden ", $($make)*),
+            concat!(".type ", $($make)*, ",@function"),
+            concat!($($make)*, ":"),
+            ".cfi_startproc",
+            "endbr64",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "mov rbp, rsp",
+            ".cfi_def_cfa_register rbp",
+            "push rbx",
+            ".cfi_offset rbx, -24",
+            "sub rsp, 8",
+            "mov rbx, rsi",
+            "mov r11, rdi",
+            // The words, at the lowest address of a stack that is a multiple of 16.
+            "lea rax, [rcx + 1]",
+            "and rax, -2",
+            "shl rax, 3",
+            "sub rsp, rax",
+            "mov rsi, rdx",
+            "mov rdi, rsp",
+            "rep movsq",
+            "movups xmm0, [rbx]",
+            "movups xmm1, [rbx + 16]",
+            "movups xmm2, [rbx + 32]",
+            "movups xmm3, [rbx + 48]",
+            "movups xmm4, [rbx + 64]",
+            "movups xmm5, [rbx + 80]",
+            "movups xmm6, [rbx + 96]",
+            "movups xmm7, [rbx + 112]",
+            "mov rdi, [rbx + 128]",
+            "mov rsi, [rbx + 136]",
+            "mov rdx, [rbx + 144]",
+            "mov rcx, [rbx + 152]",
+            "mov r8, [rbx + 160]",
+            "mov r9, [rbx + 168]",
+            "mov eax, 8",
+            "call r11",
+            "mov [rbx + 128], rax",
+            "mov [rbx + 136], rdx",
+            "movups [rbx], xmm0",
+            "movups [rbx + 16], xmm1",
+            "mov rbx, [rbp - 8]",
+            "leave",
+            ".cfi_def_cfa rsp, 8",
+            "ret",
+            ".cfi_endproc",
+            ".popsection",
+            pass_on = sym $pass_on,
+        );
+    };
+}
+
+#[cfg(feature = "executor")]
+pub(crate) use define_remote_calls;
 pub(crate) use {define_call_through, define_stack_end};

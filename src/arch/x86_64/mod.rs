@@ -47,6 +47,8 @@ pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x
 /// What only code of this process uses.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod native {
+    #[cfg(feature = "executor")]
+    pub(crate) use super::asm::define_remote_calls;
     pub(crate) use super::asm::{define_call_through, define_stack_end};
     pub(crate) use super::code::lazy_entry;
     pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
@@ -59,6 +61,15 @@ pub(crate) mod native {
     pub(crate) const FETCHES_EARLY: bool = false;
     /// Whether the kernel chooses the size of pages.
     pub(crate) const PAGES_VARY: bool = false;
+    /// How many integer registers have arguments.
+    #[cfg(feature = "executor")]
+    pub(crate) const ARGUMENT_REGISTERS: usize = 6;
+    /// Whether the place of a large result is the first argument.
+    #[cfg(feature = "executor")]
+    pub(crate) const RESULT_PLACE_IS_ARGUMENT: bool = true;
+    /// Whether an argument of more than 16 bytes is passed as its address.
+    #[cfg(feature = "executor")]
+    pub(crate) const PASSES_LARGE_BY_ADDRESS: bool = false;
 
     /// Code calls no function of the compiler's support library that every program needs.
     pub(crate) fn support_function(_name: &str) -> Option<*const std::ffi::c_void> {

@@ -18,6 +18,8 @@ use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
+#[cfg(feature = "executor")]
+use crate::jit::inner::Runs;
 use crate::jit::inner::{not_found, removed_by_failed_initializer};
 use crate::jit::patching::outcome::Committed;
 use crate::jit::patching::patch_input::PatchInput;
@@ -308,11 +310,20 @@ impl PreparedPatch {
     /// - `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     /// - Addresses that were given as numbers stay in memory, as [`Jit::lookup_in`](crate::Jit::lookup_in) says.
     pub unsafe fn lookup<F: FunctionPointer>(&self, name: &str) -> Result<Function<F>> {
-        self.patchable.jit.0.check_runs_here()?;
+        let jit = &self.patchable.jit;
+        #[cfg(feature = "executor")]
+        if jit.0.runs == Runs::Elsewhere {
+            Function::<F>::check_remote(name)?;
+        }
         let dylib = &self.version.code().dylib;
         let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?.pop();
-        let pin = found.as_ref().and_then(|found| self.patchable.jit.session().pin(found.symbol.as_ref()?));
+        let pin = found.as_ref().and_then(|found| jit.session().pin(found.symbol.as_ref()?));
         let (Some(found), Some(pin)) = (found, pin) else { return Err(removed_by_failed_initializer(dylib, name)) };
+        #[cfg(feature = "executor")]
+        if jit.0.runs == Runs::Elsewhere {
+            // SAFETY: J1 - as below.
+            return Ok(unsafe { jit.function_elsewhere(found.address, Some(pin)) });
+        }
         // SAFETY: J1 - the caller promises that `name`, which is at `found.address`, is a function of type `F`. The handle
         // owns the pin of its tracker, so the code stays in memory as long as the handle. The caller of `link` promised
         // that the code may run.

@@ -108,6 +108,13 @@ struct HostDomain(StaticCell<Guards>);
 
 static HOST: HostDomain = HostDomain(StaticCell::new());
 
+/// Every call through a handle that begins after this asks its hold how it is made, also in a process without versions: the code
+/// of a session may run in another process.
+#[cfg(feature = "executor")]
+pub(crate) fn enable_calls_elsewhere() {
+    enable_call_entry(&HOST);
+}
+
 /// The domain of the host's own calls. `None` if the host has entered none.
 pub(crate) fn host_calls() -> Option<&'static Guards> {
     HOST.0.get()
