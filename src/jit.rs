@@ -41,7 +41,7 @@ mod symbolize;
 use std::fmt;
 use std::path::Path;
 
-use crate::base::{CodeHold, ExecutorAddr, TlsIndex, clear_thread_cache};
+use crate::base::{CodeHold, ExecutorAddr, Name, TlsIndex, clear_thread_cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer, InProcess};
 #[cfg(feature = "executor")]
@@ -221,6 +221,50 @@ impl Jit {
         // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`. The pin was taken
         // when the symbol was found, and the handle owns it; without a pin the symbol is absolute, and no removal frees it.
         Ok(unsafe { Function::with_hold(address, hold) })
+    }
+
+    /// Defines a name under a tracker for a function of this process, such as
+    /// `note as extern "C" fn(i32) -> i32`. Linked code calls it as any function.
+    ///
+    /// In a session with an executor the call comes back: the thread here that waits for the code makes it, or a thread of its own for
+    /// a thread that linked code has started. Arguments and results are passed on as they are, so a pointer among them is an address
+    /// of the executor. A panic of the function ends the executor then; in this process it passes through the code that called it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// extern "C" fn add(a: i32, b: i32) -> i32 {
+    ///     a + b
+    /// }
+    /// let jit = jittison::Jit::new()?;
+    /// let tracker = jit.main_dylib().create_tracker()?;
+    /// // SAFETY: the function may be called with any arguments.
+    /// unsafe { jit.define_function(&tracker, "add", add as extern "C" fn(i32, i32) -> i32)? };
+    /// assert!(jit.address_of(jit.main_dylib(), "add")?.value() != 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DuplicateDefinition`]. [`ErrorKind::TrackerDefunct`]. In a session with an executor also if calls of the
+    /// type cannot be passed on (`docs/executor.md`). Then nothing is defined.
+    ///
+    /// # Safety
+    /// The function stays in memory as long as code may call it. It is sound for all arguments that linked code passes; if the executor
+    /// is not trusted, for all bytes.
+    pub unsafe fn define_function<F: FunctionPointer>(
+        &self,
+        tracker: &ResourceTracker,
+        name: &str,
+        function: F,
+    ) -> Result<()> {
+        self.0.check_own(tracker.dylib_handle())?;
+        #[cfg(feature = "executor")]
+        if self.0.runs == Runs::Elsewhere {
+            // SAFETY: J1 - this function has the same `# Safety` section.
+            return unsafe { self.define_function_elsewhere(tracker, name, function) };
+        }
+        let address = ExecutorAddr::new(function.to_address() as u64);
+        let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE | SymbolFlags::ABSOLUTE;
+        tracker.define_absolute([(Name::new(name), address, flags)])
     }
 
     /// Returns the address of a symbol when its code is ready. Initialisers do not run.

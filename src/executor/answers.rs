@@ -11,10 +11,11 @@ use crate::base::{ExecutorAddr, TlsIndex, catch};
 use crate::error::{Error, Result};
 use crate::executor::asking::AnswersRequests;
 use crate::executor::crash_page::set_actions;
-use crate::executor::questions::{RemoteTarget, RemoteView, keep_alive, run_exit_hook};
+use crate::executor::passing::{call_of, result_of};
+use crate::executor::questions::{RemoteCallback, RemoteTarget, RemoteView, keep_alive, run_exit_hook};
 use crate::host::{
-    CallRegisters, Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, MAX_RESULT,
-    MAX_STACK_WORDS, NativeProgram, PassedCall, ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
+    CallShape, Executor, ExecutorHandle, HandlerScope, InProcess, LazyEntries, LazyTarget, NativeProgram, PassedCall,
+    ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::memory::{HostedWindow, Placement, WindowLayout};
 use crate::sync::{Arc, Mutex, plain_thread_local};
@@ -78,6 +79,7 @@ impl Server {
                 .loader_functions()
                 .map(|function| (function.native.map(ExecutorAddr::value), function.address.value())),
             call_through: self.process.call_through_address().value(),
+            callback: self.process.callback_address().value(),
         }
     }
 
@@ -90,7 +92,7 @@ impl Server {
             Request::ReleaseWindow { window } => self.drop_held(window),
 
             Request::Call { address, integers, vectors, stack, result_bytes } => {
-                self.call(address, passed_call(&integers, &vectors, stack, result_bytes)?)?
+                self.call(address, call_of(&integers, &vectors, stack, result_bytes)?)?
             }
             Request::RunInitializer { address } => {
                 self.process.at_stack_end(&mut || self.process.run_initializer(ExecutorAddr::new(address)));
@@ -204,6 +206,13 @@ impl Server {
                 let numbers = (0..entries.count()).map(|index| entries.number(index)).collect();
                 Answer::LazyEntries { handle: self.hold(Item::Lazy(entries)), numbers }
             }
+            Request::RegisterCallback { callback, words: [register_words, stack_words, result_bytes] } => {
+                let shape = CallShape::of_words(register_words, stack_words, result_bytes);
+                let shape = shape.ok_or_else(|| Error::other("the executor cannot pass so many arguments back"))?;
+                let entries = self.process.register_callback(Arc::new(RemoteCallback { number: callback, shape }));
+                let number = entries.number(0);
+                Answer::Scope { handle: self.hold(Item::Lazy(entries)), number }
+            }
             Request::RegisterSymbolFile { bytes } => {
                 Answer::Handle(self.hold(Item::SymbolFile(self.process.register_symbol_file(bytes))))
             }
@@ -254,14 +263,14 @@ impl Server {
     }
 
     fn call(&self, address: u64, mut call: PassedCall) -> Result<Answer> {
-        if address == 0 || call.stack.len() > MAX_STACK_WORDS {
-            return Err(Error::other(format!("no call of {address:#x} with {} words", call.stack.len())));
+        if address == 0 {
+            return Err(Error::other("no call of a function at address 0"));
         }
         // SAFETY: E1, E2 - the controller holds the code until this is answered, and found a function there, for which it passes
         // the arguments.
         self.process.at_stack_end(&mut || unsafe { call.make(ExecutorAddr::new(address)) });
-        let CallRegisters { integers: [first, second, ..], vectors: [a, b, c, d, ..], .. } = call.registers;
-        Ok(Answer::Returned { integers: [first, second], vectors: [a, b, c, d], memory: call.result })
+        let (integers, vectors) = result_of(&call);
+        Ok(Answer::Returned { integers, vectors, memory: call.result })
     }
 
     fn start_program(&self, arguments: &[CString]) -> u64 {
@@ -326,22 +335,4 @@ fn found_in_process(symbol: ProcessSymbol) -> FoundInProcess {
 
 fn other_kind(number: u64) -> Error {
     Error::other(format!("the executor holds nothing of that kind under number {number}"))
-}
-
-/// The call of a request.
-fn passed_call(integers: &[u64], vectors: &[u128], stack: Vec<u64>, result_bytes: u64) -> Result<PassedCall> {
-    let mut call = PassedCall { stack, ..PassedCall::default() };
-    let has_registers =
-        integers.len() <= call.registers.integers.len() && vectors.len() <= call.registers.vectors.len();
-    if !has_registers || result_bytes > MAX_RESULT as u64 {
-        return Err(Error::other(format!(
-            "no call with {} and {} registers and a result of {result_bytes} bytes",
-            integers.len(),
-            vectors.len()
-        )));
-    }
-    call.registers.integers[..integers.len()].copy_from_slice(integers);
-    call.registers.vectors[..vectors.len()].copy_from_slice(vectors);
-    call.result = vec![0; result_bytes as usize];
-    Ok(call)
 }

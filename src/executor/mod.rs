@@ -28,6 +28,7 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
+//! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
 //! | `serve.rs` | executor | the control socket, and the end of the process |
 //! | `asking.rs` | executor | the lane of each thread, and questions to the controller |
@@ -71,6 +72,7 @@ mod asking;
 mod crash_page;
 mod lane;
 mod lane_page;
+mod passing;
 mod process;
 mod questions;
 mod registered;

@@ -1,4 +1,5 @@
-//! What stands in the executor for a lazy function, a view, a hook and a hold of the controller: each asks for its own by number.
+//! What stands in the executor for a lazy function, a function, a view, a hook and a hold of the controller: each asks for its own by
+//! number.
 //!
 //! If the controller is gone, a lazy function cannot be called and nothing is found. The process ends soon then.
 
@@ -6,7 +7,11 @@ use std::ffi::{CStr, c_int};
 
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::executor::asking::ask;
-use crate::host::{CodeKeepAlive, LazyTarget, LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
+use crate::executor::passing::{fields_of, set_result};
+use crate::host::{
+    CallShape, CallbackTarget, CodeKeepAlive, LazyTarget, LoaderView, PassedCall, SymbolSearch, ViewedAddress,
+    ViewedSymbol,
+};
 use crate::wire::{FoundByView, Question, QuestionAnswer};
 
 /// A lazy function of the controller.
@@ -19,6 +24,31 @@ impl LazyTarget for RemoteTarget {
             Some(QuestionAnswer::Failed(problem)) => Err(problem),
             Some(other) => Err(format!("a lazy function got the answer {other:?}")),
             None => Err(GONE.to_string()),
+        }
+    }
+}
+
+/// A function of the controller.
+pub(super) struct RemoteCallback {
+    pub(super) number: u64,
+    pub(super) shape: CallShape,
+}
+
+impl CallbackTarget for RemoteCallback {
+    fn shape(&self) -> CallShape {
+        self.shape
+    }
+
+    fn call(&self, call: &mut PassedCall) -> Result<(), String> {
+        let (integers, vectors, stack, result_bytes) = fields_of(call);
+        match ask(&Question::CallBack { callback: self.number, integers, vectors, stack, result_bytes }) {
+            Some(QuestionAnswer::Returned { integers, vectors, memory }) => {
+                let is_stored = set_result(call, integers, vectors, memory);
+                if is_stored { Ok(()) } else { Err("a function returned a result of another size".to_string()) }
+            }
+            Some(QuestionAnswer::Failed(problem)) => Err(problem),
+            Some(other) => Err(format!("a call of a function got the answer {other:?}")),
+            None => Err("a function of the process that links was called after that process had ended".to_string()),
         }
     }
 }

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 use crate::base::{ExecutorAddr, TlsIndex, catch};
-use crate::host::{CodeKeepAlive, ExitHookFn, KeepAliveFn, LazyTarget, LoaderView, SymbolSearch, ViewedSymbol};
+use crate::executor::passing::{call_of, result_of};
+use crate::host::{
+    CallbackTarget, CodeKeepAlive, ExitHookFn, KeepAliveFn, LazyTarget, LoaderView, SymbolSearch, ViewedSymbol,
+};
 use crate::sync::{Arc, Mutex};
 use crate::wire::{FoundByView, LocatedByView, Question, QuestionAnswer};
 
@@ -24,6 +27,7 @@ struct Table {
 /// What a number stands for.
 pub(super) enum Entry {
     Lazy(Arc<dyn LazyTarget>),
+    Callback(Arc<dyn CallbackTarget>),
     View(Arc<dyn LoaderView>),
     KeepAlive(Arc<KeepAliveFn>),
     Hook(Arc<ExitHookFn>),
@@ -104,6 +108,21 @@ impl Registered {
                     Some(Ok(address)) => QuestionAnswer::Address(address.value()),
                     Some(Err(problem)) => QuestionAnswer::Failed(problem),
                     None => unknown("lazy function", target),
+                }
+            }
+            Question::CallBack { callback, integers, vectors, stack, result_bytes } => {
+                let found = self.find(callback, |entry| match entry {
+                    Entry::Callback(target) => Some(target.clone()),
+                    _ => None,
+                });
+                let Some(target) = found else { return unknown("function", callback) };
+                let called = call_of(&integers, &vectors, stack, result_bytes).map_err(|error| error.to_string());
+                match called.and_then(|mut call| target.call(&mut call).map(|()| call)) {
+                    Ok(call) => {
+                        let (integers, vectors) = result_of(&call);
+                        QuestionAnswer::Returned { integers, vectors, memory: call.result }
+                    }
+                    Err(problem) => QuestionAnswer::Failed(problem),
                 }
             }
             Question::FindByView { view, is_next, name, version } => {

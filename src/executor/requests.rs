@@ -9,12 +9,14 @@ use std::path::Path;
 use crate::arch::{self, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, Result};
+use crate::executor::passing::{fields_of, set_result};
 use crate::executor::process::{ExecutorProcess, Peer};
 use crate::executor::registered::{Entry, Registration};
 use crate::host::{
-    CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions, HandlerScope, InProcess,
-    KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile, NativeProgram, PassedCall,
-    ProcessExitHook, ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock, ViewScope,
+    CallbackTarget, CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions,
+    HandlerScope, InProcess, KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile,
+    NativeProgram, PassedCall, ProcessExitHook, ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock,
+    ViewScope,
 };
 use crate::sync::{Arc, Mutex};
 use crate::wire::{Answer, FoundInProcess, Request, StaticOffset};
@@ -81,19 +83,11 @@ impl Executor for Remote {
     }
 
     fn call(&self, address: ExecutorAddr, call: &mut PassedCall) -> Result<()> {
-        let PassedCall { registers, stack, result } = call;
-        let request = Request::Call {
-            address: address.value(),
-            integers: without_zeros(&registers.integers),
-            vectors: without_zeros(&registers.vectors),
-            stack: std::mem::take(stack),
-            result_bytes: result.len() as u64,
-        };
+        let (integers, vectors, stack, result_bytes) = fields_of(call);
+        let request = Request::Call { address: address.value(), integers, vectors, stack, result_bytes };
         match self.0.ask(request)? {
-            Answer::Returned { integers, vectors, memory } if memory.len() == result.len() => {
-                registers.integers[..2].copy_from_slice(&integers);
-                registers.vectors[..4].copy_from_slice(&vectors);
-                *result = memory;
+            Answer::Returned { integers, vectors, memory } if memory.len() == call.result.len() => {
+                set_result(call, integers, vectors, memory);
                 Ok(())
             }
             other => Err(self.0.unexpected(&other)),
@@ -247,6 +241,17 @@ impl Executor for Remote {
         ExecutorAddr::new(self.0.facts.call_through)
     }
 
+    fn register_callback(&self, target: Arc<dyn CallbackTarget>) -> Box<dyn LazyEntries> {
+        let words = target.shape().words();
+        let registration = Registration::new(&self.0.registered, Entry::Callback(target));
+        let (handle, number) = self.scope(Request::RegisterCallback { callback: registration.number, words });
+        Box::new(RemoteEntries { _handle: handle, numbers: vec![number], _registrations: vec![registration] })
+    }
+
+    fn callback_address(&self) -> ExecutorAddr {
+        ExecutorAddr::new(self.0.facts.callback)
+    }
+
     fn register_symbol_file(&self, symbol_file: Vec<u8>) -> ExecutorHandle {
         Box::new(self.handle(Request::RegisterSymbolFile { bytes: symbol_file }))
     }
@@ -272,12 +277,6 @@ impl Executor for Remote {
     fn at_stack_end(&self, body: &mut dyn FnMut()) {
         body();
     }
-}
-
-/// The registers up to the last one that is not zero.
-fn without_zeros<T: Copy + PartialEq + Default>(registers: &[T]) -> Vec<T> {
-    let used = registers.iter().rposition(|register| *register != T::default()).map_or(0, |last| last + 1);
-    registers[..used].to_vec()
 }
 
 fn process_symbol(found: FoundInProcess) -> ProcessSymbol {

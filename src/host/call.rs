@@ -20,7 +20,10 @@ use crate::base::{CallEntry, CodeHold, ExecutorAddr, enter_host_call, is_call_en
 use crate::error::Result;
 use crate::host::program;
 #[cfg(feature = "executor")]
-use crate::host::remote_call::{CallShape, RemoteCalls, carrier, carry, remote_calls};
+use crate::host::{
+    passed_call::CallShape,
+    remote_call::{RemoteCalls, carrier, carry, remote_calls},
+};
 use crate::sync::Arc;
 
 /// A function in linked code, and the pin that keeps its code in memory.
@@ -97,10 +100,10 @@ impl<F: FunctionPointer> Function<F> {
         remote_calls(self.hold.as_ref()?)
     }
 
-    /// Checks that functions of this type can be called in another process.
+    /// Checks that functions of this type can be called in another process, and returns what a call passes.
     #[cfg(feature = "executor")]
-    pub(crate) fn check_remote(name: &str) -> Result<()> {
-        F::SHAPE.check(name)
+    pub(crate) fn check_remote(name: &str) -> Result<CallShape> {
+        F::SHAPE.check(name).map(|()| F::SHAPE)
     }
 
     /// Where the code is. In a session with an executor: its address there.

@@ -35,9 +35,9 @@ use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
 use crate::host::program_symbols::ProgramSymbol;
-#[cfg(feature = "executor")]
-use crate::host::remote_call::PassedCall;
 use crate::host::thread_locals::StaticTls;
+#[cfg(feature = "executor")]
+use crate::host::{callback::CallbackTarget, passed_call::PassedCall};
 use crate::sync::Arc;
 
 /// The process that runs linked code.
@@ -159,6 +159,15 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// The address that entries jump to.
     fn call_through_address(&self) -> ExecutorAddr;
 
+    /// Registers a function of the process that links, which code there calls through an entry. Drop the handle only when no thread
+    /// can run the entry any more.
+    #[cfg(feature = "executor")]
+    fn register_callback(&self, target: Arc<dyn CallbackTarget>) -> Box<dyn LazyEntries>;
+
+    /// The address that the entries of callbacks jump to.
+    #[cfg(feature = "executor")]
+    fn callback_address(&self) -> ExecutorAddr;
+
     // ---- debuggers and profilers ----
 
     /// Adds a symbol file to the list that debuggers read, and notifies an attached debugger. Dropping the handle removes it.
@@ -265,7 +274,7 @@ pub(crate) trait ProcessExitHook: Send + Sync + fmt::Debug {
     fn register_at_libc(&self);
 }
 
-/// Registered targets of lazy functions. Dropping it deregisters them.
+/// Registered targets of lazy functions, or a callback. Dropping it deregisters them.
 pub(crate) trait LazyEntries: Send + Sync {
     /// Number of targets.
     fn count(&self) -> usize;
@@ -274,8 +283,8 @@ pub(crate) trait LazyEntries: Send + Sync {
     #[cfg_attr(not(feature = "executor"), allow(dead_code))]
     fn number(&self, index: usize) -> u64;
 
-    /// The code of the entry of a target. `slot_distance` bytes after the start of the entry is a word with
-    /// [`Executor::call_through_address`].
+    /// The code of the entry of a target. `slot_distance` bytes after the start of the entry is a word with the address that entries of
+    /// this kind jump to.
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE];
 }
 

@@ -11,6 +11,8 @@ use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::Result;
 use crate::host::call_through::{self, CallThrough, LazyTarget};
+#[cfg(feature = "executor")]
+use crate::host::callback::{self, Callback, CallbackTarget};
 use crate::host::debugger_list::DebuggerEntry;
 use crate::host::executor::{
     CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, HandlerFunctions, HandlerScope, LazyEntries,
@@ -141,6 +143,16 @@ impl Executor for InProcess {
         call_through::call_through_address()
     }
 
+    #[cfg(feature = "executor")]
+    fn register_callback(&self, target: Arc<dyn CallbackTarget>) -> Box<dyn LazyEntries> {
+        Box::new(Callback::new(target))
+    }
+
+    #[cfg(feature = "executor")]
+    fn callback_address(&self) -> ExecutorAddr {
+        callback::callback_address()
+    }
+
     fn register_symbol_file(&self, symbol_file: Vec<u8>) -> ExecutorHandle {
         Box::new(DebuggerEntry::new(symbol_file))
     }
@@ -223,6 +235,21 @@ impl LazyEntries for Vec<CallThrough> {
 
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
         self[index].entry(slot_distance)
+    }
+}
+
+#[cfg(feature = "executor")]
+impl LazyEntries for Callback {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn number(&self, _: usize) -> u64 {
+        Callback::number(self)
+    }
+
+    fn entry(&self, _: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+        crate::arch::lazy_entry(Callback::number(self), slot_distance)
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `executor.rs` | the trait `Executor`, through which the rooms above reach the process, and its handles |
 //! | `in_process.rs` | `InProcess`, which implements it by the other files |
 //! | `call.rs` | typed handles to linked code, and calls through them |
-//! | `remote_call.rs` | calls of these handles that another process runs |
+//! | `remote_call.rs`, `callback.rs`, `passed_call.rs` | calls of these handles that another process runs, calls of that process that this one runs, and what is passed |
 //! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
 //! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
 //! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
@@ -52,6 +52,8 @@
 
 mod call;
 mod call_through;
+#[cfg(feature = "executor")]
+mod callback;
 mod debugger_list;
 mod executor;
 mod exit_handlers;
@@ -62,6 +64,8 @@ mod in_process;
 mod lazy_failure;
 mod loader_functions;
 mod loader_scopes;
+#[cfg(feature = "executor")]
+mod passed_call;
 mod process;
 mod profile;
 mod program;
@@ -92,16 +96,18 @@ pub(crate) use program_symbols::ProgramSymbol;
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;
+#[cfg(feature = "executor")]
+pub(crate) use {
+    callback::{CallbackTarget, HostFunction},
+    exit_scopes::CodeKeepAlive,
+    passed_call::{CallRegisters, CallShape, MAX_RESULT, MAX_STACK_WORDS, PassedCall},
+    remote_call::{RemoteCalls, RemoteHold},
+};
 #[cfg(any(all(test, not(loom)), feature = "executor"))]
 pub(crate) use {
     executor::{ExecutorResource, HandlerFunctions, LoaderFunction, NativeProgram},
     exit_hook::ExitHookFn,
     exit_scopes::KeepAliveFn,
-};
-#[cfg(feature = "executor")]
-pub(crate) use {
-    exit_scopes::CodeKeepAlive,
-    remote_call::{CallRegisters, MAX_RESULT, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold},
 };
 #[cfg(feature = "unstable")]
 pub use {

@@ -1,4 +1,4 @@
-//! [`carry`] and [`PassedCall::make`]: a call with any signature that another process runs.
+//! [`carry`]: calls of a [`Function`](super::Function) that another process runs.
 //!
 //! ```text
 //!   controller                                          executor
@@ -7,14 +7,7 @@
 //!                           loads the result     ◄───── stores it
 //! ```
 //!
-//! Neither side knows the types of the arguments. The compiler of the caller has put them where the ABI says: in registers and
-//! on the stack. All argument registers are passed on, and as many words of the stack as the signature can have there
-//! ([`CallShape`]). `arch` has the machine code of both sides.
-//!
-//! A result of more than 16 bytes goes to a place that the caller gives (psABI 3.2.3, class MEMORY). The executor has a place of
-//! its own, and its bytes are passed back.
-//!
-//! Pointers are passed as they are: they must be addresses of the executor.
+//! `passed_call.rs` says what is passed, `arch` has the machine code of both sides.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -25,108 +18,8 @@ use std::ptr;
 use crate::arch;
 use crate::base::{CallEntry, CodeHold, ExecutorAddr, catch};
 use crate::error::{Error, Result};
+use crate::host::passed_call::{CallRegisters, CallShape, PassedCall};
 use crate::sync::{Arc, plain_thread_local};
-
-/// The registers of a call: those of the arguments before it, those of the result after it. `arch` knows the layout.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C, align(16))]
-pub(crate) struct CallRegisters {
-    /// The lower 128 bits of the vector registers.
-    pub(crate) vectors: [u128; 8],
-    /// The first [`ARGUMENT_REGISTERS`](arch::ARGUMENT_REGISTERS) are used.
-    pub(crate) integers: [u64; 8],
-    /// The place of a large result, on architectures that have a register for it.
-    pub(crate) result_place: u64,
-}
-
-const _: () = assert!(size_of::<CallRegisters>() == 208 && std::mem::offset_of!(CallRegisters, integers) == 128);
-const _: () = assert!(std::mem::offset_of!(CallRegisters, result_place) == 192);
-
-/// A call as it is passed from one process to another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PassedCall {
-    pub(crate) registers: CallRegisters,
-    /// The words of the stack, from the lowest address.
-    pub(crate) stack: Vec<u64>,
-    /// A result that is returned in memory, or nothing.
-    pub(crate) result: Vec<u8>,
-}
-
-/// What is known of a signature without the classes of its types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallShape {
-    /// At least as many words as the arguments have in the registers of one kind.
-    register_words: usize,
-    /// At least as many words as the arguments have on the stack.
-    stack_words: usize,
-    /// The size of a result that is returned in memory, or 0.
-    result_bytes: usize,
-    /// Why such a call cannot be passed on, if it cannot.
-    obstacle: Option<&'static str>,
-}
-
-impl CallShape {
-    /// The shape of a signature with arguments of these sizes and alignments in bytes, and a result of such.
-    pub(super) const fn new(arguments: &[(usize, usize)], result: (usize, usize)) -> CallShape {
-        let in_memory = result.0 > LARGE;
-        // Words of arguments that may be in registers, and of those that may be on the stack whatever else is passed.
-        let (mut words, mut stack) = (in_memory as usize, 0);
-        let mut obstacle = None;
-        let mut index = 0;
-        while index < arguments.len() {
-            let (size, align) = arguments[index];
-            // Before an argument of 16 bytes there may be a word of padding.
-            let own = size.div_ceil(8) + (align > 8) as usize;
-            words += own;
-            // A packed structure is on the stack even if it is small.
-            if size > LARGE || size > align {
-                stack += own;
-            }
-            if size > LARGE && arch::PASSES_LARGE_BY_ADDRESS {
-                obstacle = Some("it has an argument of more than 16 bytes, which this architecture passes by address");
-            }
-            if align > LARGE {
-                obstacle = Some("it has an argument with an alignment of more than 16 bytes");
-            }
-            index += 1;
-        }
-        if words > arch::ARGUMENT_REGISTERS {
-            stack = words;
-        }
-        if stack > MAX_STACK_WORDS {
-            obstacle = Some("it has more than 2,048 bytes of arguments");
-        }
-        if result.0 > MAX_RESULT {
-            obstacle = Some("its result has more than 2,048 bytes");
-        }
-        if result.1 > LARGE || !in_memory && result.0 > result.1 && result.1 < 4 {
-            obstacle = Some("its result is a packed structure, or has an alignment of more than 16 bytes");
-        }
-        CallShape {
-            register_words: words,
-            stack_words: stack,
-            result_bytes: if in_memory { result.0 } else { 0 },
-            obstacle,
-        }
-    }
-
-    /// Checks that calls of this shape can be passed on.
-    pub(crate) fn check(&self, name: &str) -> Result<()> {
-        match self.obstacle {
-            None => Ok(()),
-            Some(obstacle) => Err(Error::other(format!(
-                "`{name}` cannot be called with its type in the process of an executor: {obstacle}; nothing was linked; pass the \
-                 address of a block that the executor has"
-            ))),
-        }
-    }
-}
-
-/// The greatest size of an argument or a result in registers.
-const LARGE: usize = 16;
-/// Less than a guard page, so that a stack that overflows faults.
-pub(crate) const MAX_STACK_WORDS: usize = 256;
-pub(crate) const MAX_RESULT: usize = 2048;
 
 /// The process that runs a function.
 pub(crate) trait RemoteCalls: Send + Sync {
@@ -194,7 +87,7 @@ pub(super) fn carrier() -> usize {
     carry_call as *const () as usize
 }
 
-/// Passes a call on, and stores the registers and the memory of its result.
+/// Passes a call on, and gives the result to its caller.
 ///
 /// # Safety
 /// Only [`carry_call`] calls it: `registers` are those of its caller, and `stack` is where the arguments of its caller that are not in
@@ -204,80 +97,25 @@ unsafe extern "C" fn pass_on(registers: *mut CallRegisters, stack: *const u64) {
     // SAFETY: H4 - `carry` of this thread stored the address of its own `Outgoing`, and waits for `carry_call`, which passes
     // its registers.
     let (outgoing, registers) = unsafe { (&mut *outgoing, &mut *registers) };
-    let CallShape { register_words, stack_words, result_bytes, .. } = outgoing.shape;
-    let mut call = PassedCall { registers: *registers, stack: vec![0; stack_words], result: vec![0; result_bytes] };
-    // What the others hold is not the executor's business.
-    call.registers.integers.iter_mut().skip(register_words).for_each(|register| *register = 0);
-    call.registers.vectors.iter_mut().skip(register_words).for_each(|register| *register = 0);
-    // SAFETY: H4 - above the frame of `carry_call` are the frames of its callers, which are larger than the arguments that
-    // `CallShape` can have. The words may be anything, and are copied as bytes of no type.
-    unsafe { ptr::copy_nonoverlapping(stack.cast::<u8>(), call.stack.as_mut_ptr().cast::<u8>(), stack_words * 8) };
-    let place = *result_place(registers);
+    // SAFETY: H1 - the caller of `carry` promised a call of this shape, which `carry_call` got.
+    let mut call = unsafe { PassedCall::of_caller(outgoing.shape, registers, stack) };
     let outcome = catch(|| outgoing.calls.call(outgoing.address, &mut call));
     let outcome = outcome.unwrap_or_else(|panic| Err(Error::other(format!("a call in an executor panicked: {panic}"))));
     if outcome.is_ok() {
-        *registers = call.registers;
-        if result_bytes > 0 {
-            // SAFETY: H1 - a caller of a function with so large a result gives a place for it.
-            unsafe { ptr::copy_nonoverlapping(call.result.as_ptr(), place as *mut u8, result_bytes) };
-            registers.integers[0] = place;
-        }
+        // SAFETY: H1 - the other process has called a function of the same signature.
+        unsafe { call.return_to_caller(registers) };
     }
     outgoing.outcome = Some(outcome);
 }
 
-/// The register with the place of a large result.
-fn result_place(registers: &mut CallRegisters) -> &mut u64 {
-    if arch::RESULT_PLACE_IS_ARGUMENT { &mut registers.integers[0] } else { &mut registers.result_place }
-}
-
-impl PassedCall {
-    /// A call with integers or pointers.
-    pub(crate) fn of_integers(arguments: &[u64]) -> PassedCall {
-        let (in_registers, stack) = arguments.split_at(arguments.len().min(arch::ARGUMENT_REGISTERS));
-        let mut call = PassedCall { stack: stack.to_vec(), ..PassedCall::default() };
-        call.registers.integers[..in_registers.len()].copy_from_slice(in_registers);
-        call
-    }
-
-    /// Makes the call in this process, and stores the registers and the memory of its result.
-    ///
-    /// # Safety
-    /// At `address` is a function, its code stays in memory during the call, and the registers and the stack have its arguments.
-    /// It returns at most `result.len()` bytes in memory, if it does so.
-    pub(crate) unsafe fn make(&mut self, address: ExecutorAddr) {
-        // Aligned for every type.
-        let mut place = vec![0u128; self.result.len().div_ceil(16)];
-        if !self.result.is_empty() {
-            *result_place(&mut self.registers) = place.as_mut_ptr() as u64;
-        }
-        let function = address.value() as usize;
-        // SAFETY: H1, H2 - the caller promises a function of these arguments, whose code stays in memory. The pointers are to
-        // registers and words of this call.
-        unsafe { make_call(function, &mut self.registers, self.stack.as_ptr(), self.stack.len()) };
-        let bytes = place.iter().flat_map(|word| word.to_ne_bytes());
-        self.result.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-    }
-}
-
-/// The name has the crate version, because a program may contain two versions of this crate.
-macro_rules! symbol {
-    ($name:literal) => {
-        concat!("jittison_", $name, "_", env!("CARGO_PKG_VERSION"))
-    };
-}
-
 unsafe extern "C-unwind" {
     /// Gets a call of any signature, and passes it to [`pass_on`].
-    #[link_name = symbol!("carry_call")]
+    #[link_name = concat!("jittison_carry_call_", env!("CARGO_PKG_VERSION"))]
     fn carry_call();
-
-    /// Calls a function with these registers and words of the stack, and stores the registers of the result.
-    #[link_name = symbol!("make_call")]
-    fn make_call(function: usize, registers: &mut CallRegisters, stack: *const u64, words: usize);
 }
 
-arch::define_remote_calls!({ symbol!("carry_call") }, { symbol!("make_call") }, pass_on);
+// The name has the crate version, because a program may contain two versions of this crate.
+arch::define_carrier!({ concat!("jittison_carry_call_", env!("CARGO_PKG_VERSION")) }, pass_on);
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
@@ -390,39 +228,5 @@ mod tests {
         assert_eq!(panicked.to_string(), "a call in an executor panicked: by the test");
         let next_there = handle!(Calls(Here::new()), next as extern "C" fn(u64) -> u64);
         assert_eq!(next_there.try_call(1).unwrap(), 2);
-    }
-
-    #[test]
-    fn shapes_have_at_least_the_words_that_the_abi_puts_on_the_stack() {
-        let words = |arguments: &[(usize, usize)], result| CallShape::new(arguments, result).stack_words;
-        let (long, double_long, large, packed) = ((8, 8), (16, 16), (24, 8), (5, 1));
-        assert_eq!(words(&[], (0, 1)), 0);
-        assert_eq!(words(&[long; 6], long), 0);
-        assert!(words(&[long; 12], long) >= 12 - arch::ARGUMENT_REGISTERS);
-        // With the place of the result there may be one register less.
-        assert!(!arch::RESULT_PLACE_IS_ARGUMENT || words(&[long; 6], large) >= 1);
-        // After five integers, both halves of the sixth argument, and padding before it.
-        assert!(arch::ARGUMENT_REGISTERS > 6 || words(&[long, long, long, long, long, double_long], long) >= 3);
-        assert!(words(&[packed, long], long) >= 1);
-        assert!(arch::PASSES_LARGE_BY_ADDRESS || words(&[large, long], long) >= 3);
-    }
-
-    #[test]
-    fn signatures_that_cannot_be_passed_on_say_why() {
-        let problem = |arguments: &[(usize, usize)], result| match CallShape::new(arguments, result).check("f") {
-            Ok(()) => String::new(),
-            Err(error) => error.to_string(),
-        };
-        assert_eq!(problem(&[(4, 4), (8, 8), (16, 16), (1, 1), (0, 1)], (8, 8)), "");
-        assert_eq!(problem(&[], (2048, 8)), "");
-        assert!(problem(&[(32, 32)], (8, 8)).contains("an argument with an alignment of more than 16 bytes"));
-        assert!(problem(&[], (32, 32)).contains("its result is a packed structure, or has an alignment"));
-        assert!(problem(&[], (5, 1)).contains("its result is a packed structure"));
-        assert!(problem(&[], (2049, 1)).contains("its result has more than 2,048 bytes"));
-        assert_eq!(problem(&[(24, 8)], (8, 8)).is_empty(), !arch::PASSES_LARGE_BY_ADDRESS);
-        if !arch::PASSES_LARGE_BY_ADDRESS {
-            assert_eq!(problem(&[(2048, 8)], (8, 8)), "");
-            assert!(problem(&[(2056, 8)], (8, 8)).contains("more than 2,048 bytes of arguments"));
-        }
     }
 }

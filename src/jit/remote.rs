@@ -4,9 +4,11 @@ use std::fmt;
 
 use crate::base::{CodeHold, ExecutorAddr};
 use crate::error::{Error, Result};
-use crate::host::{Executor, Function, FunctionPointer, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold};
+use crate::host::{
+    Executor, Function, FunctionPointer, HostFunction, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold,
+};
 use crate::jit::inner::{Jit, JitInner};
-use crate::session::{JitDylib, Pin};
+use crate::session::{JitDylib, Pin, ResourceTracker};
 use crate::sync::{Arc, Weak};
 
 /// A function in the process of an executor ([`JitBuilder::executor`](crate::JitBuilder::executor)), and the pin that keeps its
@@ -68,6 +70,24 @@ impl Jit {
         let pin = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });
         // SAFETY: J1 - the caller promises the same. The handle owns the pin.
         unsafe { Function::with_hold(address, Some(Arc::new(RemoteHold { pin, calls: Box::new(calls) }))) }
+    }
+
+    /// Defines a name for a function of this process, in a session with an executor.
+    ///
+    /// # Safety
+    /// As [`define_function`](Self::define_function).
+    #[cold]
+    pub(in crate::jit) unsafe fn define_function_elsewhere<F: FunctionPointer>(
+        &self,
+        tracker: &ResourceTracker,
+        name: &str,
+        function: F,
+    ) -> Result<()> {
+        let shape = Function::<F>::check_remote(name)?;
+        let address = ExecutorAddr::new(function.to_address() as u64);
+        // SAFETY: J1 - the caller promises a function that stays in memory and takes any arguments that linked code passes.
+        let function = unsafe { HostFunction::new(address, shape) };
+        self.0.lazy.define_callback(tracker, name, Arc::new(function))
     }
 
     fn find_elsewhere(&self, dylib: &JitDylib, name: &str) -> Result<(ExecutorAddr, Option<Pin>)> {

@@ -30,6 +30,8 @@ use std::fmt;
 use crate::arch::{Arch, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "executor")]
+use crate::host::CallbackTarget;
 use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyFunction, LazyTarget};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
@@ -175,6 +177,24 @@ impl LazyReexports {
         })
     }
 
+    /// Defines a name under a tracker for a function of this process, which code of another process calls through an entry.
+    ///
+    /// # Errors
+    /// The name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.
+    #[cfg(feature = "executor")]
+    pub(crate) fn define_callback(
+        &self,
+        tracker: &ResourceTracker,
+        name: &str,
+        target: Arc<dyn CallbackTarget>,
+    ) -> Result<()> {
+        let address = self.executor.callback_address();
+        let entries = self.make_block(1, address, || self.executor.register_callback(target), |_| name)?;
+        let names = [(name, entries.memory.address(SegmentKind::Code))];
+        let (ledger, dylib) = (self.entries.clone(), tracker.dylib());
+        self.stubs.create_with(tracker, &names, move |key, _| ledger.0.record(&dylib, key, entries))
+    }
+
     /// Memory of the entries under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
         self.entries.0.usage(key)
@@ -205,22 +225,32 @@ impl LazyReexports {
         tracker.with_resource_key(|key| self.entries.0.record(&dylib, key, entry.0))
     }
 
-    /// Allocates one entry per target, and the slot that all entries jump through.
     fn make_entries<'a>(
         &self,
         targets: Vec<Arc<dyn LazyTarget>>,
         name_of: impl Fn(usize) -> &'a str,
     ) -> Result<EntryBlock> {
+        let call_through = self.executor.call_through_address();
+        self.make_block(targets.len(), call_through, || self.executor.register_lazy_targets(targets), name_of)
+    }
+
+    /// Allocates `count` entries, and the slot that all entries jump through.
+    fn make_block<'a>(
+        &self,
+        count: usize,
+        slot_target: ExecutorAddr,
+        register: impl FnOnce() -> Box<dyn LazyEntries>,
+        name_of: impl Fn(usize) -> &'a str,
+    ) -> Result<EntryBlock> {
         let mut plan = SegmentPlan::default();
-        let code = (targets.len() * LAZY_ENTRY_SIZE) as u64;
+        let code = (count * LAZY_ENTRY_SIZE) as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
         plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
         let slot = memory.address(SegmentKind::ReadOnly);
         let start = memory.address(SegmentKind::Code);
-        let call_through = self.executor.call_through_address();
-        memory.working(SegmentKind::ReadOnly).copy_from_slice(&call_through.value().to_le_bytes());
-        let entries = self.executor.register_lazy_targets(targets);
+        memory.working(SegmentKind::ReadOnly).copy_from_slice(&slot_target.value().to_le_bytes());
+        let entries = register();
         for (index, entry) in memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE).enumerate() {
             let offset = (index * LAZY_ENTRY_SIZE) as u64;
             let place = start.offset(offset);

@@ -101,6 +101,9 @@ pub(crate) enum Request {
     OpenLoaderScope { view: u64 },
     /// `LazyEntries`.
     RegisterLazyTargets { targets: Vec<u64> },
+    /// A function of the controller, and what a call of it passes: words in registers of one kind, words of the stack, and bytes of a
+    /// result in memory. `Scope`.
+    RegisterCallback { callback: u64, words: [u64; 3] },
 
     // ---- debuggers ----
     /// `Handle`.
@@ -157,6 +160,7 @@ pub(crate) struct Facts {
     /// For `dlsym`, `dlvsym` and `dladdr`: the loader's own function, and the one for linked code.
     pub(crate) loader_functions: [(Option<u64>, u64); 3],
     pub(crate) call_through: u64,
+    pub(crate) callback: u64,
 }
 
 /// Where a window is reserved.
@@ -209,6 +213,9 @@ pub(crate) struct PlaceOfWindow {
 pub(crate) enum Question {
     /// A lazy function is called. `Address`, or `Failed` with the text to abort with.
     ResolveLazy { target: u64 },
+    /// A function of the controller is called. The fields are those of [`Request::Call`]. `Returned`, or `Failed` with the text to
+    /// abort with.
+    CallBack { callback: u64, integers: Vec<u64>, vectors: Vec<u128>, stack: Vec<u64>, result_bytes: u64 },
     /// `dlsym` or `dlvsym` is called. `ByView`.
     FindByView { view: u64, is_next: bool, name: Vec<u8>, version: Option<Vec<u8>> },
     /// `dladdr` is called. `Located`.
@@ -229,6 +236,12 @@ pub(crate) enum QuestionAnswer {
     Done,
     Failed(String),
     Address(u64),
+    /// The registers of the result, and the result in memory.
+    Returned {
+        integers: [u64; 2],
+        vectors: [u128; 4],
+        memory: Vec<u8>,
+    },
     ByView(Option<FoundByView>),
     Located(Option<LocatedByView>),
     Hold(Option<u64>),

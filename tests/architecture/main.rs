@@ -25,7 +25,7 @@ const LONGEST_FILE: usize = 700;
 /// External crates that a room may name only if its imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
 /// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
-const HOST_NAMES: [&str; 38] = [
+const HOST_NAMES: [&str; 41] = [
     "Executor",
     "InProcess",
     "ExecutorHandle",
@@ -49,6 +49,9 @@ const HOST_NAMES: [&str; 38] = [
     "LoaderFunction",
     "NativeProgram",
     "CallRegisters",
+    "CallShape",
+    "CallbackTarget",
+    "HostFunction",
     "MAX_RESULT",
     "MAX_STACK_WORDS",
     "PassedCall",

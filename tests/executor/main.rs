@@ -1,5 +1,6 @@
 //! Sessions whose code runs in another process of this machine (`src/executor/`).
 
+mod callbacks;
 mod faults;
 mod programs;
 mod running;

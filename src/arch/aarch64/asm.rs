@@ -99,27 +99,22 @@ macro_rules! define_stack_end {
     };
 }
 
-/// Defines the two functions of calls that another process runs. `$carry` and `$make` expand to their names, `$pass_on` is an
-/// `extern "C" fn(*mut CallRegisters, *const u64)`.
+/// Defines a function that gets a call of any signature. It stores the registers in which a function may get arguments (AAPCS64, 6.4.2),
+/// and `x17`, which entries set to their number. It calls `pass` with them and with the address of the arguments on the stack, and
+/// returns the registers of the result: `x0`, `x1`, and `v0` to `v3`.
 ///
-/// `CallRegisters` has the vector registers at 0, the integer registers at 128, the place of a result at 192, and 208 bytes in
-/// all.
-///
-/// `carry` stores the registers in which a function may get arguments (AAPCS64, 6.4.2), calls `pass_on` with them and with the
-/// address of the arguments on the stack, and returns the registers of the result: `x0`, `x1` and `v0` to `v3`.
-///
-/// `make` gets a function, registers, words for the stack, and their number. It calls the function with them, and stores the registers
-/// of the result.
+/// `$name` expands to its name, `$pass` is an `unsafe extern "C" fn(*mut CallRegisters, *const u64)`. `CallRegisters` has the vector
+/// registers at 0, the integer registers at 128, the place of a result at 192, the number at 200, and 208 bytes in all.
 #[cfg(feature = "executor")]
-macro_rules! define_remote_calls {
-    ({ $($carry:tt)* }, { $($make:tt)* }, $pass_on:path) => {
+macro_rules! define_carrier {
+    ({ $($name:tt)* }, $pass:path) => {
         std::arch::global_asm!(
             ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
             ".balign 4",
-            concat!(".globl ", $($carry)*),
-            concat!(".hidden ", $($carry)*),
-            concat!(".type ", $($carry)*, ",@function"),
-            concat!($($carry)*, ":"),
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
             ".cfi_startproc",
             "hint #34", // bti c
             "stp x29, x30, [sp, #-16]!",
@@ -137,10 +132,10 @@ macro_rules! define_remote_calls {
             "stp x2, x3, [sp, #144]",
             "stp x4, x5, [sp, #160]",
             "stp x6, x7, [sp, #176]",
-            "stp x8, xzr, [sp, #192]",
+            "stp x8, x17, [sp, #192]",
             "mov x0, sp",
             "add x1, x29, #16",
-            "bl {pass_on}",
+            "bl {pass}",
             "ldp q0, q1, [sp]",
             "ldp q2, q3, [sp, #32]",
             "ldp x0, x1, [sp, #128]",
@@ -151,10 +146,26 @@ macro_rules! define_remote_calls {
             ".cfi_restore x30",
             "ret",
             ".cfi_endproc",
-            concat!(".globl ", $($make)*),
-            concat!(".hidden ", $($make)*),
-            concat!(".type ", $($make)*, ",@function"),
-            concat!($($make)*, ":"),
+            ".popsection",
+            pass = sym $pass,
+        );
+    };
+}
+
+/// Defines a function that gets a function, `CallRegisters`, words for the stack, and their number. It calls the function with them,
+/// and stores the registers of the result.
+///
+/// `$name` expands to its name.
+#[cfg(feature = "executor")]
+macro_rules! define_make_call {
+    ({ $($name:tt)* }) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
+            ".balign 4",
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
             ".cfi_startproc",
             "hint #34", // bti c
             "stp x29, x30, [sp, #-32]!",
@@ -202,11 +213,10 @@ macro_rules! define_remote_calls {
             "ret",
             ".cfi_endproc",
             ".popsection",
-            pass_on = sym $pass_on,
         );
     };
 }
 
-#[cfg(feature = "executor")]
-pub(crate) use define_remote_calls;
 pub(crate) use {define_call_through, define_stack_end};
+#[cfg(feature = "executor")]
+pub(crate) use {define_carrier, define_make_call};

@@ -102,25 +102,21 @@ macro_rules! define_stack_end {
     };
 }
 
-/// Defines the two functions of calls that another process runs. `$carry` and `$make` expand to their names, `$pass_on` is an
-/// `extern "C" fn(*mut CallRegisters, *const u64)`.
+/// Defines a function that gets a call of any signature. It stores the registers in which a function may get arguments (psABI 3.2.3),
+/// and `%r11`, which entries set to their number. It calls `pass` with them and with the address of the arguments on the stack, and
+/// returns the registers of the result: `%rax`, `%rdx`, `%xmm0` and `%xmm1`.
 ///
-/// `CallRegisters` has the vector registers at 0, the integer registers at 128, and 208 bytes in all.
-///
-/// `carry` stores the registers in which a function may get arguments (psABI 3.2.3), calls `pass_on` with them and with the
-/// address of the arguments on the stack, and returns the registers of the result.
-///
-/// `make` gets a function, registers, words for the stack, and their number. It calls the function with them, and stores the registers
-/// of the result. `%al` is the number of vector registers, which functions with variable arguments read.
+/// `$name` expands to its name, `$pass` is an `unsafe extern "C" fn(*mut CallRegisters, *const u64)`. `CallRegisters` has the vector
+/// registers at 0, the integer registers at 128, the place of a result at 192, the number at 200, and 208 bytes in all.
 #[cfg(feature = "executor")]
-macro_rules! define_remote_calls {
-    ({ $($carry:tt)* }, { $($make:tt)* }, $pass_on:path) => {
+macro_rules! define_carrier {
+    ({ $($name:tt)* }, $pass:path) => {
         std::arch::global_asm!(
             ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
-            concat!(".globl ", $($carry)*),
-            concat!(".hidden ", $($carry)*),
-            concat!(".type ", $($carry)*, ",@function"),
-            concat!($($carry)*, ":"),
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
             ".cfi_startproc",
             "endbr64",
             "push rbp",
@@ -147,9 +143,10 @@ macro_rules! define_remote_calls {
             "mov [rsp + 176], rax",
             "mov [rsp + 184], rax",
             "mov [rsp + 192], rax",
+            "mov [rsp + 200], r11",
             "mov rdi, rsp",
             "lea rsi, [rbp + 16]",
-            "call {pass_on}",
+            "call {pass}",
             "movups xmm0, [rsp]",
             "movups xmm1, [rsp + 16]",
             "mov rax, [rsp + 128]",
@@ -158,10 +155,26 @@ macro_rules! define_remote_calls {
             ".cfi_def_cfa rsp, 8",
             "ret",
             ".cfi_endproc",
-            concat!(".globl ", $($make)*),
-            concat!(".hidden ", $($make)*),
-            concat!(".type ", $($make)*, ",@function"),
-            concat!($($make)*, ":"),
+            ".popsection",
+            pass = sym $pass,
+        );
+    };
+}
+
+/// Defines a function that gets a function, `CallRegisters`, words for the stack, and their number. It calls the function with them,
+/// and stores the registers of the result. `%al` is the number of vector registers, which functions with variable
+/// arguments read.
+///
+/// `$name` expands to its name.
+#[cfg(feature = "executor")]
+macro_rules! define_make_call {
+    ({ $($name:tt)* }) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_remote_calls,\"ax\",@progbits",
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
             ".cfi_startproc",
             "endbr64",
             "push rbp",
@@ -208,11 +221,10 @@ macro_rules! define_remote_calls {
             "ret",
             ".cfi_endproc",
             ".popsection",
-            pass_on = sym $pass_on,
         );
     };
 }
 
-#[cfg(feature = "executor")]
-pub(crate) use define_remote_calls;
 pub(crate) use {define_call_through, define_stack_end};
+#[cfg(feature = "executor")]
+pub(crate) use {define_carrier, define_make_call};

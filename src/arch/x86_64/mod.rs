@@ -47,9 +47,9 @@ pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x
 /// What only code of this process uses.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod native {
-    #[cfg(feature = "executor")]
-    pub(crate) use super::asm::define_remote_calls;
     pub(crate) use super::asm::{define_call_through, define_stack_end};
+    #[cfg(feature = "executor")]
+    pub(crate) use super::asm::{define_carrier, define_make_call};
     pub(crate) use super::code::lazy_entry;
     pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
 

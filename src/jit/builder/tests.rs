@@ -8,6 +8,8 @@ use jittison_test_tools::{gcc, own_process};
 use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, Name, TlsIndex};
 use crate::error::Result;
+#[cfg(feature = "executor")]
+use crate::host::CallbackTarget;
 use crate::host::{
     CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions, HandlerScope, InProcess,
     KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile, NativeProgram, ProcessExitHook,
@@ -264,6 +266,18 @@ impl Executor for Recorder {
     fn call_through_address(&self) -> ExecutorAddr {
         self.0.note("call_through_address");
         InProcess.call_through_address()
+    }
+
+    #[cfg(feature = "executor")]
+    fn register_callback(&self, target: Arc<dyn CallbackTarget>) -> Box<dyn LazyEntries> {
+        self.0.note("register_callback");
+        Box::new(self.0.handle("drop callback", InProcess.register_callback(target)))
+    }
+
+    #[cfg(feature = "executor")]
+    fn callback_address(&self) -> ExecutorAddr {
+        self.0.note("callback_address");
+        InProcess.callback_address()
     }
 
     fn register_symbol_file(&self, symbol_file: Vec<u8>) -> ExecutorHandle {
