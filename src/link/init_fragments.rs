@@ -26,7 +26,11 @@ use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, Block, BlockId, Definition, Edge, LinkGraph, Role};
 use crate::link::initializers::InitializerKind;
-use crate::link::layout::{MAX_PADDING, too_sparse};
+use crate::link::layout::too_sparse;
+
+/// The most filler between the fragments of one function, in bytes. Unlike padding between other sections, it is content of a block,
+/// and runs. Compilers align fragments to a few bytes.
+const MAX_FILLER: u64 = 1 << 20;
 
 /// Whether a section of this name holds fragments.
 pub(crate) fn has_fragment(section: &[u8]) -> bool {
@@ -103,8 +107,8 @@ fn build_function(
         // The beginning has the strictest alignment, so offsets in the function are aligned as addresses are. The sizes
         // have 32 bits each, and a graph has at most 2^32 blocks.
         let gap = align_up(size, align).map_or(u64::MAX, |aligned| aligned - size);
-        padding += gap.min(MAX_PADDING + 1);
-        if padding > MAX_PADDING {
+        padding += gap.min(MAX_FILLER + 1);
+        if padding > MAX_FILLER {
             return Err(too_sparse(graph, *id, gap));
         }
         if gap > 0 {

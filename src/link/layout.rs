@@ -174,6 +174,6 @@ pub(crate) fn too_sparse(graph: &LinkGraph, block: BlockId, gap: u64) -> Error {
 /// The most padding between the blocks of one object, in bytes. Padding is written, unlike zero-fill, so without a
 /// limit a small object could ask for any amount of memory. The limit allows 32 gaps before sections that are
 /// aligned to huge pages (2 MiB): each gap is at most 2 MiB − 1.
-pub(crate) const MAX_PADDING: u64 = 64 << 20;
+pub(super) const MAX_PADDING: u64 = 64 << 20;
 
 const _: () = assert!(MAX_PADDING / ((2 << 20) - 1) == 32, "the number of gaps in the comment above");

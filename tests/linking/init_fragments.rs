@@ -33,12 +33,18 @@ fn a_fragment_that_calls_a_missing_function_fails_with_its_name() {
 }
 
 #[test]
-fn fragments_aligned_beyond_the_limit_are_refused() {
-    let source =
-        ".section .init,\"ax\",@progbits,unique,1\nnop\n.section .init,\"ax\",@progbits,unique,2\n.p2align 27\nnop
-        .text\n.globl test\ntest: ret\n.section .note.GNU-stack,\"\",@progbits";
-    let Some(object) = asm(source) else { return };
-    assert_says(&refused(&object, "test"), &["`.init`", "134217728", "padding"]);
+fn filler_between_fragments_is_limited_to_a_mebibyte() {
+    // Found by fuzzing: each byte of padding was content of a block, so a fragment aligned to 64 MiB took four times as much.
+    let source = |alignment: u32| {
+        format!(
+            ".section .init,\"ax\",@progbits,unique,1\nnop\n.section .init,\"ax\",@progbits,unique,2\n.p2align {alignment}\nnop
+            .text\n.globl test\ntest: ret\n.section .note.GNU-stack,\"\",@progbits"
+        )
+    };
+    let (Some(large), Some(too_large)) = (asm(&source(20)), asm(&source(21))) else { return };
+    let (jit, _trackers) = linked(&[&large]);
+    jit.address_of(jit.main_dylib(), "test").unwrap();
+    assert_says(&refused(&too_large, "test"), &["`.init`", "2097152", "padding"]);
 }
 
 #[test]
