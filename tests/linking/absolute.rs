@@ -171,7 +171,7 @@ fn host_functions_are_called_by_their_address() {
     }
     let Some(object) = c("extern long triple(long); long test(void) { return triple(triple(2)); }") else { return };
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "triple", triple as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "triple", triple as extern "C" fn(i64) -> i64);
     let _tracker = add(&jit, jit.main_dylib(), "calls.o", &object);
     assert_eq!(long(&jit, "test"), 18);
 }

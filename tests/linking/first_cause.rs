@@ -209,7 +209,7 @@ fn a_lookup_after_a_failed_initialiser_names_its_object() {
         let _ = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "f");
     }
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "load", load as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "load", load as extern "C-unwind" fn());
     JIT.set(Some(jit.clone()));
     let _catcher = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");

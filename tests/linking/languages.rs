@@ -95,7 +95,7 @@ fn a_panic_unwinds_a_rust_function_and_drops_its_values() {
         fn rust_eh_personality();
     }
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "host", host as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "host", host as extern "C-unwind" fn(i64) -> i64);
     define_absolute(jit.main_dylib(), "rust_eh_personality", rust_eh_personality as *const () as u64);
     let _tracker = add(&jit, jit.main_dylib(), "unwinds.o", &object);
     let test = function::<extern "C-unwind" fn(i64, *mut i64) -> i64>(&jit, "test");
@@ -157,7 +157,7 @@ fn cranelift_objects_link_and_a_panic_passes_through_them() {
         x * 5
     }
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "imported", imported as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "imported", imported as extern "C-unwind" fn(i64) -> i64);
     let tracker = add(&jit, jit.main_dylib(), "cranelift.o", &cranelift_object());
     let test = function::<extern "C-unwind" fn(i64) -> i64>(&jit, "test");
     assert_eq!(test.call(2), 100);

@@ -106,7 +106,7 @@ fn remove_version(jit: &Jit, number: u64) {
 fn a_version_whose_initialiser_panics_stays_until_it_or_the_dylib_is_removed() {
     own_process!();
     let (Some(failing), Some((jit, kernels, gemm))) = (cpp(FAILING), with_first_version(1)) else { return };
-    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn());
     jit.patchable(jit.main_dylib(), &["other"]).unwrap();
     let before = state_of(&jit);
     let caught = catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).unwrap_err();
@@ -145,7 +145,7 @@ fn a_version_that_fails_after_a_clear_is_removed_by_the_next_clear() {
     let (Some(failing), Some((jit, kernels, gemm))) = (cpp(FAILING), with_first_version(1)) else { return };
     drop(gemm);
     let dylibs = jit.session().dylibs().len() - 1;
-    define_absolute(jit.main_dylib(), "panics", clears_and_panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", clears_and_panics as extern "C-unwind" fn());
     INSIDE.set(Some(jit.clone()));
     assert!(catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).is_err());
     assert_ne!(held(&jit), (0, 0, 0), "the exception may lie in the version");
@@ -311,7 +311,7 @@ fn a_version_that_other_code_removes_during_its_initialisers_has_no_failed_initi
     let source = "extern \"C\" void clears(); struct Clears { Clears() { clears(); } }; static Clears clears_itself;
         extern \"C\" long gemm(long n) { return n + 2; }";
     let (Some(object), Some((jit, kernels, gemm))) = (cpp(source), with_first_version(1)) else { return };
-    define_absolute(jit.main_dylib(), "clears", clears_its_version as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "clears", clears_its_version as extern "C" fn());
     INSIDE.set(Some(jit.clone()));
     let before = state_of(&jit);
     let mut patch = kernels.patch();
@@ -340,7 +340,7 @@ fn a_version_whose_initialiser_fails_in_another_call_stays_in_memory() {
         }
     };
     let jit = Jit::builder().observer(Arc::new(observer)).build().unwrap();
-    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn());
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     INSIDE.set(Some(jit.clone()));
     let mut patch = kernels.patch();

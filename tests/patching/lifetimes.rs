@@ -181,7 +181,7 @@ fn a_finaliser_of_a_version_finds_all_retired_versions_in_the_list() {
         return;
     };
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "look", look as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "look", look as extern "C" fn());
     let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
     INSIDE.set(Some(kernels.clone()));
     let prepared = link(&kernels, &first).unwrap();

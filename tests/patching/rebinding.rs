@@ -182,8 +182,8 @@ fn the_exception_of_an_initialiser_outlives_the_rebindable_object_that_throws_it
         return;
     };
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "load", load as *const () as u64);
-    define_absolute(jit.main_dylib(), "overwrite", overwrite as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "load", load as extern "C-unwind" fn());
+    define_function(&jit, jit.main_dylib(), "overwrite", overwrite as extern "C" fn());
     let catching = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");
     OVERWRITING.set(Some((jit.clone(), good)));

@@ -55,7 +55,7 @@ enum TrackerState {
 fn handles(memory: &Arc<SlabPool>, object: &[u8], tracker_state: TrackerState) -> [Handle; 4] {
     let jit = Jit::builder().memory_manager(memory.clone() as Arc<dyn MemoryManager>).build().unwrap();
     let dylib = jit.create_dylib("dropped").unwrap();
-    define_absolute(&dylib, "count", count as *const () as u64);
+    define_function(&jit, &dylib, "count", count as extern "C" fn(i64));
     let tracker = add(&jit, &dylib, "object.o", object);
     let function = CallsWhenDropped(try_function(&jit, &dylib, "test").unwrap());
     if tracker_state == TrackerState::Removed {
@@ -176,7 +176,7 @@ fn keep_live_code() {
     let Some(object) = object() else { return };
     let live = || {
         let jit = new_jit();
-        define_absolute(jit.main_dylib(), "count", count as *const () as u64);
+        define_function(&jit, jit.main_dylib(), "count", count as extern "C" fn(i64));
         let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         let function = function::<extern "C" fn() -> i64>(&jit, "test");
         (jit, tracker, function)

@@ -104,7 +104,7 @@ fn an_exception_passes_through_host_frames_and_drops_their_values() {
         return;
     };
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "through_rust", through_rust as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "through_rust", through_rust as extern "C-unwind" fn(i64) -> i64);
     let _throwing = add(&jit, jit.main_dylib(), "thrower.o", &thrower);
     let _catching = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
     let thrower = function::<extern "C-unwind" fn(i64) -> i64>(&jit, "thrower");
@@ -137,7 +137,7 @@ fn a_panic_of_the_host_passes_through_linked_frames_and_runs_their_destructors()
     for flags in [["-O0", "-fPIC"], ["-O2", "-fPIC"]] {
         let Some(object) = gxx(&flags, source) else { return };
         let jit = recording_jit();
-        define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+        define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn(i64) -> i64);
         let tracker = add(&jit, jit.main_dylib(), "outer.o", &object);
         let outer = function::<extern "C-unwind" fn(i64) -> i64>(&jit, "outer");
         assert_eq!(outer.call(0), 10);
@@ -164,7 +164,7 @@ fn a_panic_passes_through_c_frames_that_have_nothing_to_clean_up() {
         return;
     };
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn(i64) -> i64);
     let _tracker = add(&jit, jit.main_dylib(), "outer.o", &object);
     let outer = function::<extern "C-unwind" fn(i64) -> i64>(&jit, "outer");
     assert!(catch_unwind(|| outer.call(5)).is_err());
@@ -181,7 +181,7 @@ fn a_panic_of_an_initialiser_reaches_the_caller_of_the_lookup() {
         return;
     };
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn(i64) -> i64);
     let tracker = add(&jit, jit.main_dylib(), "panics.o", &object);
     let caught = catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).unwrap_err();
     assert_eq!(caught.downcast_ref::<i64>(), Some(&3));

@@ -112,7 +112,7 @@ fn static_objects_of_cpp_are_constructed_in_order_and_destroyed_in_reverse() {
         let (Some(a), Some(b)) = (gxx(&flags, &source(100)), gxx(&flags, &source(200))) else { return };
         let jit = recording_jit();
         let (da, db) = (jit.create_dylib("a").unwrap(), jit.create_dylib("b").unwrap());
-        [&da, &db].into_iter().for_each(crate::recorder::install);
+        [&da, &db].into_iter().for_each(|dylib| crate::recorder::install(&jit, dylib));
         let first = add(&jit, &da, "a.o", &a);
         let second = add(&jit, &db, "b.o", &b);
         assert_eq!(long_in(&jit, &da, "test100"), 207);

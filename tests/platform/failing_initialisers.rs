@@ -27,7 +27,7 @@ const FAILING: &str = "
 
 fn failing_jit() -> Jit {
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "panics", panics as extern "C-unwind" fn(i64) -> i64);
     jit
 }
 
@@ -139,7 +139,7 @@ fn linked_code_catches_the_exception_of_an_initialiser_that_it_triggered() {
         return;
     };
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "load", load as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "load", load as extern "C-unwind" fn() -> i64);
     INSIDE.set(Some(jit.clone()));
     let tracker = add(&jit, jit.main_dylib(), "throwing.o", &throwing);
     let _catcher = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
@@ -170,8 +170,8 @@ fn a_lookup_that_waits_for_a_failing_initialiser_gets_an_error() {
         return;
     };
     let jit = new_jit();
-    install(jit.main_dylib());
-    define_absolute(jit.main_dylib(), "panics_late", panics_late as *const () as u64);
+    install(&jit, jit.main_dylib());
+    define_function(&jit, jit.main_dylib(), "panics_late", panics_late as extern "C-unwind" fn());
     let _tracker = add(&jit, jit.main_dylib(), "late.o", &object);
     thread::scope(|scope| {
         scope.spawn(|| assert!(catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).is_err()));

@@ -339,7 +339,7 @@ fn finalisers_run_after_the_last_handle_or_at_the_end_of_the_session() {
 fn under_the_explicit_policy_finalisers_run_in_reclaim() {
     let Some(a) = c(&prioritised(100)) else { return };
     let jit = Jit::builder().reclaim_policy(ReclaimPolicy::Explicit).build().unwrap();
-    install(jit.main_dylib());
+    install(&jit, jit.main_dylib());
     let tracker = add(&jit, jit.main_dylib(), "a.o", &a);
     let touch = function::<extern "C" fn() -> i64>(&jit, "touch100");
     take();
@@ -401,7 +401,7 @@ fn initialisers_and_finalisers_may_add_and_look_up_other_objects() {
         return;
     };
     let jit = recording_jit();
-    define_absolute(jit.main_dylib(), "reenter", reenter as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "reenter", reenter as extern "C" fn(i64) -> i64);
     INSIDE.set(Some(Inside { jit: jit.clone(), object: inner, added: None }));
     let tracker = add(&jit, jit.main_dylib(), "outer.o", &outer);
     assert_eq!(long(&jit, "test"), 71);
@@ -462,7 +462,7 @@ fn a_running_initialiser_does_not_block_dylibs_without_pending_initialisers() {
     let (end, may_end) = std::sync::mpsc::channel();
     (*BEGUN.lock().unwrap(), *MAY_END.lock().unwrap()) = (Some(begin), Some(may_end));
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "wait_for_the_test", wait_for_the_test as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "wait_for_the_test", wait_for_the_test as extern "C" fn() -> i64);
     let _slow = add(&jit, jit.main_dylib(), "slow.o", &slow);
     let [second, third] = ["second", "third"].map(|name| jit.create_dylib(name).unwrap());
     let _plain = add(&jit, &second, "plain.o", &plain);

@@ -99,7 +99,7 @@ fn an_object_whose_only_initialiser_is_a_fragment_runs_it_before_its_code_is_use
     let Some(object) = gcc(&["-O1", "-fPIC", "-fno-toplevel-reorder"], source) else { return };
     let jit = recording_jit();
     let dylib = jit.create_dylib("library").unwrap();
-    install(&dylib);
+    install(&jit, &dylib);
     let tracker = add(&jit, &dylib, "object.o", &object);
     assert_eq!(long_in(&jit, &dylib, "touch"), 5);
     assert!(tracker.remove().unwrap().is_complete());

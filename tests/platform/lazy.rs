@@ -79,7 +79,7 @@ fn no_thread_enters_a_lazy_function_before_its_initialisers_have_ended() {
     }
     let jit = new_jit();
     let library = jit.create_dylib("library").unwrap();
-    define_absolute(&library, "pause", pause as *const () as u64);
+    define_function(&jit, &library, "pause", pause as extern "C" fn());
     let _code = add(&jit, &library, "code.o", &code);
     let names = jit.main_dylib().create_tracker().unwrap();
     jit.lazy_reexport(&names, &library, &[alias("lazy_get", "get")]).unwrap();
@@ -271,7 +271,7 @@ fn a_finaliser_may_make_the_first_call_of_a_lazy_function_of_its_own_tracker() {
     extern "C" fn report(value: i64) {
         REPORTED.lock().unwrap().push(value);
     }
-    define_absolute(jit.main_dylib(), "report", report as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "report", report as extern "C" fn(i64));
     jit.add_object(&names, "user.o", object).unwrap();
     assert_eq!(long(&jit, "live"), 1);
     assert!(names.remove().unwrap().is_complete());

@@ -234,7 +234,7 @@ fn a_lazy_function_whose_initialiser_panics_calls_the_handler() {
     let source = "extern void panics(void); long twice(long x) { return 2 * x; }
          __attribute__((constructor)) static void set(void) { panics(); }";
     let Some(world) = World::of(source) else { return };
-    define_absolute(&world.library, "panics", panics as *const () as u64);
+    define_function(&world.jit, &world.library, "panics", panics as extern "C-unwind" fn());
     let twice = world.twice();
     assert_eq!(twice.call(3), -3);
     assert!(world.take_failures()[0].contains("panicked"));

@@ -216,9 +216,9 @@ fn what_dlsym_finds_is_linked_and_initialised_at_any_time_at_which_code_runs() {
     };
     let Some(asking) = object(&source) else { return };
     let jit = new_jit();
-    install(jit.main_dylib());
+    install(&jit, jit.main_dylib());
     let dylib = jit.create_dylib("asking").unwrap();
-    install(&dylib);
+    install(&jit, &dylib);
     let order = [jit.main_dylib(), jit.process_dylib()].map(|dylib| (dylib.clone(), Visibility::ExportedOnly));
     dylib.set_link_order(&order).unwrap();
     let tracker = add(&jit, &dylib, "asking.o", &asking);

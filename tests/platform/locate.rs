@@ -37,7 +37,7 @@ const SOURCE: &str = "extern void capture(void); static long own(long x) __attri
     static long own(long x) { capture(); return x + 1; }";
 
 fn linked_module(jit: &Jit) -> Option<jittison::ResourceTracker> {
-    define_absolute(jit.main_dylib(), "capture", capture as *const () as u64);
+    define_function(jit, jit.main_dylib(), "capture", capture as extern "C" fn());
     let flags = ["-O1", "-fPIC", "-fno-optimize-sibling-calls", "-fno-inline", "-fno-toplevel-reorder"];
     Some(add(jit, jit.main_dylib(), "named.o", &gcc(&flags, SOURCE)?))
 }

@@ -26,7 +26,7 @@ fn object(base: i64, calls: &str) -> Option<Vec<u8>> {
 /// A dylib that links against `others`.
 fn dylib(jit: &Jit, name: &str, others: &[&JitDylib]) -> JitDylib {
     let dylib = jit.create_dylib(name).unwrap();
-    install(&dylib);
+    install(jit, &dylib);
     let mut order: Vec<_> = others.iter().map(|other| ((*other).clone(), Visibility::ExportedOnly)).collect();
     order.extend(dylib.link_order());
     dylib.set_link_order(&order).unwrap();
@@ -202,7 +202,7 @@ fn opening_a_dylib_waits_for_its_finalisers_and_initialises_it_again() {
     };
     let jit = new_jit();
     let main = jit.main_dylib();
-    define_absolute(main, "finalises_slowly", finalises_slowly as *const () as u64);
+    define_function(&jit, main, "finalises_slowly", finalises_slowly as extern "C" fn());
     let tracker = add(&jit, main, "o.o", &object);
     initialize(&jit, main);
     let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
@@ -270,7 +270,7 @@ fn a_dylib_opened_while_its_last_closing_waits_is_not_finalised() {
     let [Some(object), Some(slow)] = objects else { return };
     let jit = new_jit();
     let main = jit.main_dylib();
-    define_absolute(main, "initialises_slowly", initialises_slowly as *const () as u64);
+    define_function(&jit, main, "initialises_slowly", initialises_slowly as extern "C" fn());
     let _object = add(&jit, main, "o.o", &object);
     initialize(&jit, main);
     let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");

@@ -16,7 +16,7 @@ extern "C" fn report(event: i64) {
 
 fn reporting_jit() -> Jit {
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "report", report as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "report", report as extern "C" fn(i64));
     jit
 }
 

@@ -52,7 +52,7 @@ fn run(source: &str) {
         ("wait_for_finalizer", wait_for_finalizer),
         ("stay", stay),
     ];
-    functions.iter().for_each(|(name, function)| define_absolute(jit.main_dylib(), name, *function as usize as u64));
+    functions.into_iter().for_each(|(name, function)| define_function(&jit, jit.main_dylib(), name, function));
     let tracker = add(&jit, jit.main_dylib(), "program.o", &object);
     let program = Program::new(&jit, &tracker).unwrap();
     let observe = move |event| {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use jittison::{Jit, JitDylib};
 
-use crate::support::define_absolute;
+use crate::support::define_function;
 
 thread_local! {
     static LOG: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
@@ -15,14 +15,14 @@ extern "C" fn record(event: i64) {
 }
 
 /// Lets the objects of a dylib call `void record(long)`.
-pub fn install(dylib: &JitDylib) {
-    define_absolute(dylib, "record", record as *const () as u64);
+pub fn install(jit: &Jit, dylib: &JitDylib) {
+    define_function(jit, dylib, "record", record as extern "C" fn(i64));
 }
 
 /// A session whose main dylib has a recorder.
 pub fn recording_jit() -> Jit {
     let jit = crate::support::new_jit();
-    install(jit.main_dylib());
+    install(&jit, jit.main_dylib());
     take();
     jit
 }

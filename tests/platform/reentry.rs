@@ -54,7 +54,7 @@ fn calls_back_once(source: &str) {
     ];
     let Some(objects) = objects.map(c).into_iter().collect::<Option<Vec<_>>>() else { return };
     let jit = new_jit();
-    define_absolute(jit.main_dylib(), "call_back", call_back as *const () as u64);
+    define_function(&jit, jit.main_dylib(), "call_back", call_back as extern "C" fn());
     let known = add(&jit, jit.main_dylib(), "known.o", &objects[1]);
     let victim = add(&jit, jit.main_dylib(), "victim.o", &objects[2]);
     INSIDE.set(Some(Inside { jit: jit.clone(), object: objects[3].clone(), victim: Some(victim), calls: 0 }));

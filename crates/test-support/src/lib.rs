@@ -89,6 +89,13 @@ pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
     dylib.define_absolute([(Name::new(name), ExecutorAddr::new(address), flags)]).unwrap();
 }
 
+/// Defines a function of the test, under the dylib's default tracker.
+pub fn define_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &str, function: F) {
+    let tracker = dylib.create_tracker().unwrap();
+    // SAFETY: functions of tests are never freed, and take what the tests' own objects pass.
+    unsafe { jit.define_function(&tracker, name, function) }.unwrap();
+}
+
 /// Copies linked bytes from memory.
 pub fn read(address: u64, length: usize) -> Vec<u8> {
     // SAFETY: tests read only memory that they linked and still keep.
