@@ -85,7 +85,9 @@ impl Server {
 
     fn try_answer(&self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Answer> {
         Ok(match request {
-            Request::OpenLane => return Err(Error::other("a lane is opened on the control socket only")),
+            Request::Start { .. } | Request::OpenLane => {
+                return Err(Error::other("an executor is started, and a lane opened, on the control socket only"));
+            }
 
             Request::ReserveWindow { shape, placement } => self.reserve_window(shape, placement)?,
             Request::MapWindow { window } => self.map_window(window, descriptors)?,

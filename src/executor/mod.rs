@@ -28,6 +28,7 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
+//! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
 //! | `serve.rs` | executor | the control socket, and the end of the process |
@@ -50,7 +51,7 @@
 //! ends, the executor ends, too.
 //!
 //! # Limits
-//! - The executor is no sandbox: linked code there has the rights of its user. It shares the data pool with the controller.
+//! - Without a [`Sandbox`], linked code there has the rights of its user. It shares the data pool with the controller.
 //! - A [`Symbol`](crate::Symbol) is a pointer of the process that links, so a session with an executor refuses it.
 //! - A call of a [`Function`](crate::Function) passes its arguments on as they are: a pointer must be an address of the executor. Some
 //!   signatures are refused (`docs/executor.md`).
@@ -77,11 +78,13 @@ mod process;
 mod questions;
 mod registered;
 mod requests;
+mod sandbox;
 mod serve;
 mod windows;
 
 pub use process::ExecutorProcess;
 pub(crate) use requests::Remote;
+pub use sandbox::Sandbox;
 pub use serve::{serve, serve_standard_input};
 pub(crate) use windows::executor_memory;
 

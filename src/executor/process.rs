@@ -32,10 +32,13 @@ use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::executor::crash_page::CrashPage;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::registered::Registered;
+use crate::executor::sandbox::Sandbox;
 use crate::sync::{
     Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code,
 };
-use crate::wire::{self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Side, ToController, ToExecutor};
+use crate::wire::{
+    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, SandboxRules, Side, ToController, ToExecutor,
+};
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
 ///
@@ -99,7 +102,20 @@ impl ExecutorProcess {
     ///
     /// # Errors
     /// The program cannot be started, or does not serve, or is of another version or architecture. On AArch64: always.
-    pub fn start_command(mut command: Command) -> Result<ExecutorProcess> {
+    pub fn start_command(command: Command) -> Result<ExecutorProcess> {
+        ExecutorProcess::start_restricted(command, None)
+    }
+
+    /// As [`start`](Self::start). The executor restricts itself before anything is linked.
+    ///
+    /// # Errors
+    /// As [`start_command`](Self::start_command). Also if a path of the sandbox does not exist, or the kernel of the machine is older than
+    /// Linux 6.2 or has no Landlock: nothing runs with fewer restrictions than asked for.
+    pub fn start_sandboxed(program: impl AsRef<OsStr>, sandbox: &Sandbox) -> Result<ExecutorProcess> {
+        ExecutorProcess::start_restricted(Command::new(program), Some(sandbox.rules()))
+    }
+
+    fn start_restricted(mut command: Command, sandbox: Option<SandboxRules>) -> Result<ExecutorProcess> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |problem: String| Error::from(ErrorKind::File { path: name.clone(), problem });
         if crate::arch::FETCHES_EARLY {
@@ -113,7 +129,7 @@ impl ExecutorProcess {
             command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
         // Its copy of the socket would keep the connection open when the executor ends.
         drop(command);
-        let connected = connect(&control, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()]);
+        let connected = connect(&control, sandbox, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()]);
         let facts = connected.map_err(|problem| {
             end_at_once(&mut child);
             failed(format!("it does not serve as an executor: {problem}"))
@@ -201,13 +217,20 @@ impl ExecutorProcess {
 }
 
 /// Exchanges the greetings, and passes on the socket for lanes of the executor, the page for its crash, and the standard input.
-fn connect(control: &Lane, descriptors: &[BorrowedFd<'_>]) -> std::result::Result<Facts, Broken> {
+fn connect(
+    control: &Lane,
+    sandbox: Option<SandboxRules>,
+    descriptors: &[BorrowedFd<'_>],
+) -> std::result::Result<Facts, String> {
     let deadline = Some(Instant::now() + TIME_TO_START);
-    control.greet(Side::Controller, descriptors)?;
-    control.receive_greeting(Side::Executor, deadline)?;
-    match control.receive_until(deadline)? {
+    let broken = |broken: Broken| broken.to_string();
+    control.greet(Side::Controller, descriptors).map_err(broken)?;
+    control.receive_greeting(Side::Executor, deadline).map_err(broken)?;
+    control.send(&ToExecutor::Ask(Request::Start { sandbox }), &[]).map_err(broken)?;
+    match control.receive_until(deadline).map_err(broken)? {
         (ToController::Answer(Answer::Facts(facts)), _) => Ok(facts),
-        (other, _) => Err(Broken::Nonsense(format!("{other:?} after the greeting"))),
+        (ToController::Answer(Answer::Failed(problem)), _) => Err(problem),
+        (other, _) => Err(broken(Broken::Nonsense(format!("{other:?} after the greeting")))),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::executor::answers::Server;
 use crate::executor::asking::{serve_lane, start_asking};
 use crate::executor::crash_page::store_crashes;
 use crate::executor::lane::{Broken, Lane};
+use crate::executor::sandbox::restrictions_of;
 use crate::os;
 use crate::sync::{sleep, spawn_for_code};
 use crate::wire::{Answer, Request, Side, ToController, ToExecutor};
@@ -42,7 +43,8 @@ pub fn serve_standard_input() -> Result<Infallible> {
 /// Makes this process an executor of the process at the other end of a socket. Returns only if it cannot: the process ends when
 /// the other end is closed.
 ///
-/// Any program can call it, a server that forks too: then linked code finds the symbols of that program. Other threads and the
+/// Any program can call it, a server that forks too: then linked code finds the symbols of that program. A [`Sandbox`](super::Sandbox) needs a
+/// process of one thread. Other threads and the
 /// standard input of the program stay. The actions for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT become those that
 /// report a crash to the controller.
 ///
@@ -67,6 +69,17 @@ fn serve_with(control: UnixStream, takes_input: bool) -> Result<Infallible> {
     if let Some(input) = descriptors.next().filter(|_| takes_input) {
         // Without it, programs that read find the end of the file.
         let _ = os::set_standard_input(&input);
+    }
+    let (ToExecutor::Ask(Request::Start { sandbox }), _) = control.receive().map_err(broken)? else {
+        return Err(Error::other("the process that links did not say how to start"));
+    };
+    // Before any thread is started, so that each has the restrictions.
+    if let Some(rules) = sandbox
+        && let Err(problem) = os::restrict(&restrictions_of(rules))
+    {
+        let problem = format!("it cannot restrict itself: {problem}");
+        let _ = control.send(&ToController::Answer(Answer::Failed(problem.clone())), &[]);
+        return Err(Error::other(problem));
     }
     let server = Server::new();
     let facts = server.facts();

@@ -14,6 +14,7 @@
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
 //! | `crash.rs` | the signals of a crash |
 //! | `socket.rs` | sockets that carry descriptors |
+//! | `sandbox.rs` | what this process may not do any more |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
 //! # Invariants
@@ -53,6 +54,8 @@ mod pages;
 mod process;
 mod profile;
 #[cfg(feature = "executor")]
+mod sandbox;
+#[cfg(feature = "executor")]
 mod socket;
 mod static_loader;
 mod vm;
@@ -79,6 +82,8 @@ pub(crate) use process::{
     is_traced, register_at_fork, register_at_quick_exit,
 };
 pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
+#[cfg(feature = "executor")]
+pub(crate) use sandbox::{Restrictions, restrict};
 #[cfg(feature = "executor")]
 pub(crate) use socket::{MAX_DESCRIPTORS, receive, send, set_standard_input, take_standard_input};
 pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};

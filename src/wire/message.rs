@@ -22,6 +22,9 @@ pub(crate) enum ToController {
 /// What the controller wants. The comment says which [`Answer`] fits; each request may also get [`Answer::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
+    /// The first one, on the control socket: restrict the process if wanted, then serve. `Facts`.
+    Start { sandbox: Option<SandboxRules> },
+
     // ---- lanes ----
     /// Serve another lane, whose socket and shared page come with the message. `Done`.
     OpenLane,
@@ -150,7 +153,7 @@ pub(crate) enum Answer {
     Window(PlaceOfWindow),
 }
 
-/// What does not change while an executor lives. It is the answer to the greeting.
+/// What does not change while an executor lives. It is the answer to the first request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Facts {
     /// Functions that register handlers: `__cxa_atexit`, `on_exit`, `__cxa_thread_atexit`, `__cxa_at_quick_exit` and
@@ -161,6 +164,16 @@ pub(crate) struct Facts {
     pub(crate) loader_functions: [(Option<u64>, u64); 3],
     pub(crate) call_through: u64,
     pub(crate) callback: u64,
+}
+
+/// What the process may still do. Paths, and limits in bytes, seconds and descriptors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SandboxRules {
+    pub(crate) readable: Vec<Vec<u8>>,
+    pub(crate) writable: Vec<Vec<u8>>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) processor_time: Option<u64>,
+    pub(crate) open_files: Option<u64>,
 }
 
 /// Where a window is reserved.

@@ -51,5 +51,5 @@ pub(crate) use mailbox::{Arrival, Mailbox};
 #[cfg(feature = "executor")]
 pub(crate) use message::{
     Answer, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer, Request,
-    StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
+    SandboxRules, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
 };

@@ -4,6 +4,7 @@ mod callbacks;
 mod faults;
 mod programs;
 mod running;
+mod sandbox;
 mod typed;
 
 use jittison::executor::ExecutorProcess;

@@ -11,7 +11,9 @@ mod debuggers;
 mod frames;
 pub mod machine_code;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use jittison::base::{ExecutorAddr, Name};
@@ -89,12 +91,20 @@ pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
     dylib.define_absolute([(Name::new(name), ExecutorAddr::new(address), flags)]).unwrap();
 }
 
-/// Defines a function of the test, under the dylib's default tracker.
+/// Defines a function of the test, under the dylib's default tracker. Its memory in a session with an executor does not count as
+/// [held](held).
 pub fn define_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &str, function: F) {
+    let before = statistics(jit);
     let tracker = dylib.create_tracker().unwrap();
     // SAFETY: functions of tests are never freed, and take what the tests' own objects pass.
     unsafe { jit.define_function(&tracker, name, function) }.unwrap();
+    let (after, mut of_functions) = (statistics(jit), OF_FUNCTIONS.lock().unwrap());
+    let sum = of_functions.entry(std::ptr::from_ref(jit.session()).addr()).or_default();
+    *sum = (sum.0 + after.0 - before.0, sum.1 + after.1 - before.1, sum.2 + after.2 - before.2);
 }
+
+/// What functions of tests take, by the address of their session.
+static OF_FUNCTIONS: Mutex<BTreeMap<usize, (usize, u64, u64)>> = Mutex::new(BTreeMap::new());
 
 /// Copies linked bytes from memory.
 pub fn read(address: u64, length: usize) -> Vec<u8> {
@@ -104,8 +114,16 @@ pub fn read(address: u64, length: usize) -> Vec<u8> {
 
 // ---- held memory and failed links -------------------------------------------
 
-/// `(allocations, live bytes, reserved bytes)`.
+/// `(allocations, live bytes, reserved bytes)`, without those of [`define_function`].
 pub fn held(jit: &Jit) -> (usize, u64, u64) {
+    let all = statistics(jit);
+    let of_functions = OF_FUNCTIONS.lock().unwrap().get(&std::ptr::from_ref(jit.session()).addr()).copied();
+    let (allocations, live, reserved) = of_functions.unwrap_or_default();
+    // Another session may have had the address before.
+    (all.0.saturating_sub(allocations), all.1.saturating_sub(live), all.2.saturating_sub(reserved))
+}
+
+fn statistics(jit: &Jit) -> (usize, u64, u64) {
     let statistics = jit.memory_statistics();
     (statistics.allocations, statistics.live_bytes, statistics.reserved_bytes)
 }

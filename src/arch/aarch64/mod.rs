@@ -54,6 +54,9 @@ pub(crate) mod native {
     pub(crate) const FETCHES_EARLY: bool = true;
     /// Whether the kernel chooses the size of pages: 4, 16 or 64 KiB.
     pub(crate) const PAGES_VARY: bool = true;
+    /// There are no old system calls.
+    #[cfg(feature = "executor")]
+    pub(crate) const OLD_SYSTEM_CALLS: &[i64] = &[];
     /// How many integer registers have arguments.
     #[cfg(feature = "executor")]
     pub(crate) const ARGUMENT_REGISTERS: usize = 8;

@@ -61,6 +61,12 @@ pub(crate) mod native {
     pub(crate) const FETCHES_EARLY: bool = false;
     /// Whether the kernel chooses the size of pages.
     pub(crate) const PAGES_VARY: bool = false;
+    /// Harmless system calls that newer architectures have not: `open`, `stat`, `lstat`, `poll`, `access`, `pipe`, `select`, `dup2`,
+    /// `pause`, `alarm`, `getdents`, `rename`, `mkdir`, `rmdir`, `creat`, `link`, `unlink`, `symlink`, `readlink`, `getrlimit`,
+    /// `getpgrp`, `arch_prctl`, `time`, `epoll_create`, `epoll_wait`, `eventfd`.
+    #[cfg(feature = "executor")]
+    pub(crate) const OLD_SYSTEM_CALLS: &[i64] =
+        &[2, 4, 6, 7, 21, 22, 23, 33, 34, 37, 78, 82, 83, 84, 85, 86, 87, 88, 89, 97, 111, 158, 201, 213, 232, 284];
     /// How many integer registers have arguments.
     #[cfg(feature = "executor")]
     pub(crate) const ARGUMENT_REGISTERS: usize = 6;
