@@ -1,10 +1,13 @@
 //! Functions with a type, called in another process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use jittison::base::Name;
+use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions};
 use jittison::session::{Alias, SymbolFlags};
 use jittison::{ErrorKind, Function, Jit};
+use jittison_test_tools::{is_rerun, rerun, this_test};
 
 use crate::{Remote, c};
 
@@ -225,4 +228,39 @@ fn versions_are_tried_and_replaced_under_handles_with_a_type() {
     assert_eq!((tried.call(1.5), scale.call(1.5)), (4.5, 3.0));
     drop(prepared.commit().unwrap());
     assert_eq!((tried.call(1.5), scale.call(1.5)), (4.5, 4.5));
+}
+
+#[test]
+fn sessions_that_choose_nothing_run_where_the_environment_says() {
+    let test = this_test!();
+    let Some(object) = c("int getpid(void); int process(void) { return getpid(); }") else { return };
+    if !is_rerun(test) {
+        for (program, status) in
+            [(Some(env!("CARGO_BIN_EXE_jittison-executor")), 2), (Some(""), 1), (None, 1), (Some("/no/program"), 3)]
+        {
+            let mut command = rerun(test);
+            command.env_remove("JITTISON_EXECUTOR");
+            program.map(|program| command.env("JITTISON_EXECUTOR", program));
+            assert_eq!(command.status().unwrap().code(), Some(status), "{program:?}");
+        }
+        return;
+    }
+    let process = |jit: &Jit| {
+        jit.add_object(&jit.main_dylib().create_tracker().unwrap(), "process.o", &object[..]).unwrap();
+        // SAFETY: the function has this signature.
+        unsafe { jit.lookup::<extern "C" fn() -> u32>("process") }.unwrap().call()
+    };
+    // What a session chooses is used whatever the environment says.
+    let memory: Arc<dyn MemoryManager> = Arc::new(SlabPool::new(SlabPoolOptions::default()).unwrap());
+    assert_eq!(process(&Jit::builder().memory_manager(memory).build().unwrap()), std::process::id());
+    let executor = crate::start();
+    assert_eq!(process(&Jit::builder().executor(&executor).build().unwrap()), executor.id());
+    let jit = match Jit::new() {
+        Ok(jit) => jit,
+        Err(error) => {
+            assert!(error.to_string().contains("/no/program"), "{error}");
+            std::process::exit(3);
+        }
+    };
+    std::process::exit(if process(&jit) == std::process::id() { 1 } else { 2 });
 }
