@@ -18,6 +18,7 @@ use crate::host::{
     ProcessExitHook, ProcessSymbol, StaticTls, ThreadLocalBlock, ViewScope,
 };
 use crate::memory::{HostedWindow, Placement, WindowLayout};
+use crate::os::map_marker;
 use crate::sync::{Arc, Mutex, plain_thread_local};
 use crate::wire::{Answer, Facts, FoundInProcess, PlaceOfWindow, Request, StaticOffset, WindowPlacement, WindowShape};
 
@@ -42,6 +43,7 @@ enum Item {
     /// Held and never asked.
     View(#[allow(dead_code)] Box<dyn ViewScope>),
     Lazy(#[allow(dead_code)] Box<dyn LazyEntries>),
+    Marker(#[allow(dead_code)] memmap2::Mmap),
     SymbolFile(#[allow(dead_code)] ExecutorHandle),
 }
 
@@ -217,6 +219,13 @@ impl Server {
             }
             Request::RegisterSymbolFile { bytes } => {
                 Answer::Handle(self.hold(Item::SymbolFile(self.process.register_symbol_file(bytes))))
+            }
+            Request::MapMarker => {
+                let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+                    return Err(Error::other("a marker is mapped from one descriptor"));
+                };
+                let marker = map_marker(&File::from(file)).map_err(|error| Error::other(error.to_string()))?;
+                Answer::Handle(self.hold(Item::Marker(marker)))
             }
             Request::Drop { handle } => self.drop_held(handle),
         })

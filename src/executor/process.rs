@@ -153,7 +153,7 @@ impl ExecutorProcess {
         Ok(ExecutorProcess(peer))
     }
 
-    /// Starts the program that `JITTISON_EXECUTOR` names, if the environment has it.
+    /// Starts the program that `JITTISON_EXECUTOR` names, if the environment has it. For tests and the command line.
     pub(crate) fn from_environment() -> Result<Option<ExecutorProcess>> {
         let Some(program) = std::env::var_os(PROGRAM).filter(|program| !program.is_empty()) else { return Ok(None) };
         let mut command = Command::new(program);

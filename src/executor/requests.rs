@@ -4,6 +4,8 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::fmt;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use crate::arch::{self, LAZY_ENTRY_SIZE};
@@ -13,7 +15,7 @@ use crate::executor::passing::{fields_of, set_result};
 use crate::executor::process::{ExecutorProcess, Peer};
 use crate::executor::registered::{Entry, Registration};
 use crate::host::{
-    CallbackTarget, CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions,
+    CallbackTarget, CodeDump, CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, ExitHookFn, HandlerFunctions,
     HandlerScope, InProcess, KeepAliveFn, LazyEntries, LazyTarget, LoaderFunction, LoaderView, NameMapFile,
     NativeProgram, PassedCall, ProcessExitHook, ProcessSymbol, ProgramSymbol, Stamp, StaticTls, ThreadLocalBlock,
     ViewScope,
@@ -256,8 +258,18 @@ impl Executor for Remote {
         Box::new(self.handle(Request::RegisterSymbolFile { bytes: symbol_file }))
     }
 
-    fn create_code_dump(&self, _base: &Path, _header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>> {
-        Err(no_profile())
+    /// This process writes the file, and the executor maps its marker.
+    fn create_code_dump(&self, base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>> {
+        let mut marker = None;
+        let file = CodeDump::create_for(self.0.id(), base, header, |file| {
+            match self.0.ask_with(Request::MapMarker, &[file.as_fd()]) {
+                Ok(Answer::Handle(number)) => marker = Some(RemoteHandle { remote: self.clone(), number }),
+                Ok(other) => return Err(io::Error::other(self.0.unexpected(&other).to_string())),
+                Err(error) => return Err(io::Error::other(error.to_string())),
+            }
+            Ok(())
+        })?;
+        Ok(Box::new(RemoteDump { file, _marker: marker }))
     }
 
     fn open_name_map(&self) -> Result<Box<dyn NameMapFile>> {
@@ -289,7 +301,8 @@ fn process_symbol(found: FoundInProcess) -> ProcessSymbol {
 
 fn no_profile() -> Error {
     Error::other(
-        "files for perf are not written for an executor; nothing was done; build the session without a profiler",
+        "perf reads no map of names for the shared memory of an executor; nothing was done; build the session with \
+         `Profile::JitDump` or without a profiler",
     )
 }
 
@@ -434,6 +447,18 @@ impl LazyEntries for RemoteEntries {
 
     fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
         arch::lazy_entry(self.numbers[index], slot_distance)
+    }
+}
+
+/// A file for the code of the executor.
+struct RemoteDump {
+    file: CodeDump,
+    _marker: Option<RemoteHandle>,
+}
+
+impl CodeDumpFile for RemoteDump {
+    fn append(&self, count: u64, records: &mut dyn FnMut(Stamp, u64) -> Vec<u8>) {
+        self.file.append(count, records);
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
 pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
 pub(crate) use process::ProcessSymbol;
+#[cfg(feature = "executor")]
+pub(crate) use profile::CodeDump;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
 

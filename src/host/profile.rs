@@ -6,6 +6,8 @@
 //! read them.
 
 use std::fs::DirBuilder;
+#[cfg(feature = "executor")]
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +19,16 @@ use crate::sync::thread_id;
 
 /// A file `jit-PID.dump` in its own directory. One page of the file is mapped executable, because perf learns the
 /// file's name from such a mapping.
-pub(super) struct CodeDump {
+pub(crate) struct CodeDump {
     base: PathBuf,
     header: fn(Stamp) -> Vec<u8>,
+    /// The other process that runs the code. `None`: this one.
+    runs_in: Option<u32>,
     open: ForkLock<OpenDump>,
 }
 
 struct OpenDump {
+    /// The process that writes.
     process: u32,
     /// `None` after a failure.
     file: Option<AppendFile>,
@@ -41,8 +46,10 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// A record of this time about `process`. Its thread is the one that links, or the first one of another process.
     fn now(process: u32) -> Stamp {
-        Stamp { process, thread: thread_id(), nanoseconds: os::monotonic_nanoseconds() }
+        let thread = if process == std::process::id() { thread_id() } else { process };
+        Stamp { process, thread, nanoseconds: os::monotonic_nanoseconds() }
     }
 }
 
@@ -52,21 +59,46 @@ impl CodeDump {
     /// # Errors
     /// [`ErrorKind::File`] with the text of the system.
     pub(super) fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<CodeDump> {
-        let open = OpenDump::create(base, header)?;
-        Ok(CodeDump { base: base.to_path_buf(), header, open: ForkLock::new(open) })
+        let open = OpenDump::create(base, header, std::process::id(), AppendFile::map_marker)?;
+        Ok(CodeDump { base: base.to_path_buf(), header, runs_in: None, open: ForkLock::new(open) })
+    }
+
+    /// Creates the file for code of another process, where `map_marker` maps a page of it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and those of `map_marker`.
+    #[cfg(feature = "executor")]
+    pub(crate) fn create_for(
+        process: u32,
+        base: &Path,
+        header: fn(Stamp) -> Vec<u8>,
+        map_marker: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<CodeDump> {
+        let open = OpenDump::create(base, header, process, |file| map_marker(file.file()))?;
+        Ok(CodeDump { base: base.to_path_buf(), header, runs_in: Some(process), open: ForkLock::new(open) })
+    }
+
+    /// The process that runs the code, as far as this one may say. A forked child says nothing about the executor of its parent.
+    fn process(&self, is_forked: bool) -> Option<u32> {
+        match self.runs_in {
+            None => Some(std::process::id()),
+            Some(process) => (!is_forked).then_some(process),
+        }
     }
 
     /// Appends the records of `count` functions. `records` gets the time and the number of the first function, and
     /// returns the bytes.
     pub(super) fn append(&self, count: u64, records: impl FnOnce(Stamp, u64) -> Vec<u8>) {
-        let process = std::process::id();
+        let writer = std::process::id();
         let mut open = self.open.lock();
-        if open.process != process {
-            let no_file = OpenDump { process, file: None, next_number: 0 };
-            *open = OpenDump::create(&self.base, self.header).unwrap_or(no_file);
+        let is_forked = open.process != writer;
+        let process = self.process(is_forked);
+        if is_forked {
+            let new = process.map(|process| OpenDump::create(&self.base, self.header, process, AppendFile::map_marker));
+            *open = new.and_then(Result::ok).unwrap_or(OpenDump { process: writer, file: None, next_number: 0 });
         }
         let OpenDump { file, next_number, .. } = &mut *open;
-        let Some(open_file) = file else { return };
+        let (Some(open_file), Some(process)) = (&mut *file, process) else { return };
         let written = open_file.append(&records(Stamp::now(process), *next_number));
         *next_number += count;
         if written.is_err() {
@@ -76,18 +108,23 @@ impl CodeDump {
 }
 
 impl OpenDump {
-    fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<OpenDump> {
-        let process = std::process::id();
+    /// `process` runs the code.
+    fn create(
+        base: &Path,
+        header: fn(Stamp) -> Vec<u8>,
+        process: u32,
+        map_marker: impl FnOnce(&mut AppendFile) -> io::Result<()>,
+    ) -> Result<OpenDump> {
         let directory = new_directory(base, process).map_err(|problem| file_error(base, &problem))?;
         let path = directory.join(format!("jit-{process}.dump"));
         let create = || {
             let mut file = AppendFile::create(&path)?;
             file.append(&header(Stamp::now(process)))?;
-            file.map_marker()?;
+            map_marker(&mut file)?;
             Ok(file)
         };
         let file = create().map_err(|problem| file_error(&path, &problem))?;
-        Ok(OpenDump { process, file: Some(file), next_number: 0 })
+        Ok(OpenDump { process: std::process::id(), file: Some(file), next_number: 0 })
     }
 }
 

@@ -216,8 +216,6 @@ impl JitBuilder {
     /// them must be addresses of the executor. A call panics when the executor ends; [`Function::try_call`](crate::Function) and
     /// [`Jit::remote_function`] return errors. A [`Symbol`](crate::Symbol) is a pointer of this process, so the session refuses it.
     ///
-    /// Without this call the environment decides: `JITTISON_EXECUTOR` may name a program to [start](ExecutorProcess::start), for
-    /// sessions without a memory manager of the caller. Each session then has an executor of its own.
     #[cfg(feature = "executor")]
     pub fn executor(mut self, executor: &ExecutorProcess) -> JitBuilder {
         self.executor_process = Some(executor.clone());
@@ -240,7 +238,10 @@ impl JitBuilder {
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         #[cfg(feature = "executor")]
         let executor_process = match self.executor_process {
-            None if self.executor.is_none() && self.memory.is_none() => ExecutorProcess::from_environment()?,
+            // Not without that feature: programs may rely on pointers to linked code that their own choice of a session gives them.
+            None if cfg!(feature = "unstable") && self.executor.is_none() && self.memory.is_none() => {
+                ExecutorProcess::from_environment()?
+            }
             chosen => chosen,
         };
         let executor = self.executor.unwrap_or_else(|| Arc::new(InProcess));

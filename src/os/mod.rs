@@ -81,6 +81,8 @@ pub(crate) use process::{
     DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, deregister_handlers, environment, exit_process,
     is_traced, register_at_fork, register_at_quick_exit,
 };
+#[cfg(feature = "executor")]
+pub(crate) use profile::map_marker;
 pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
 #[cfg(feature = "executor")]
 pub(crate) use sandbox::{Restrictions, restrict};

@@ -47,11 +47,14 @@ impl AppendFile {
     /// Maps a page of the file executable for the lifetime of this value. A profiler learns the path of the file from this
     /// mapping. The page is never executed.
     pub(crate) fn map_marker(&mut self) -> io::Result<()> {
-        // SAFETY: O1 - the kernel chooses the address, so the mapping replaces nothing. No one reads or executes its bytes,
-        // so a change of the file does no harm. O7 - `self.file` is open.
-        let marker = unsafe { memmap2::MmapOptions::new().len(PAGE_SIZE as usize).map_exec(&self.file) }?;
-        self._marker = Some(marker);
+        self._marker = Some(map_marker(&self.file)?);
         Ok(())
+    }
+
+    /// The file, for another process that maps the page.
+    #[cfg(feature = "executor")]
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Appends all of `bytes`.
@@ -60,4 +63,11 @@ impl AppendFile {
         check_file_size_limit(self.file.metadata()?.len() + bytes.len() as u64)?;
         self.file.write_all(bytes)
     }
+}
+
+/// Maps a page of a file executable. A profiler of this process learns the path of the file from the mapping.
+pub(crate) fn map_marker(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: O1 - the kernel chooses the address, so the mapping replaces nothing. No one reads or executes its bytes, so a change of
+    // the file does no harm. O7 - `file` is open.
+    unsafe { memmap2::MmapOptions::new().len(PAGE_SIZE as usize).map_exec(file) }
 }

@@ -108,7 +108,9 @@ pub(crate) enum Request {
     /// result in memory. `Scope`.
     RegisterCallback { callback: u64, words: [u64; 3] },
 
-    // ---- debuggers ----
+    // ---- debuggers and profilers ----
+    /// Map a page of a file, whose descriptor comes with the message, so that profilers find the file. `Handle`.
+    MapMarker,
     /// `Handle`.
     RegisterSymbolFile { bytes: Vec<u8> },
 

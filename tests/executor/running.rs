@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use jittison::base::Name;
 use jittison::executor::ExecutorProcess;
+use jittison::platform::Profile;
 use jittison::session::{Alias, SymbolFlags};
 use jittison::{ErrorKind, Jit};
 
-use jittison_test_tools::this_test;
+use jittison_test_tools::{PrivateDir, own_process, this_test};
 
 use crate::{Remote, c, cpp, tools};
 
@@ -381,4 +382,37 @@ fn large_sections_are_in_the_window_and_calls_have_many_arguments() {
     assert!(tracker.remove().unwrap().obstacles().iter().any(|holder| !holder.is_empty()));
     drop(seven);
     assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
+}
+
+#[test]
+fn a_jitdump_belongs_to_the_process_of_the_executor() {
+    own_process!();
+    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let folder = PrivateDir::new();
+    // SAFETY: this test has a process of its own, with no other thread that reads the environment.
+    unsafe { std::env::set_var("JITTISON_PERF_DIR", &*folder) };
+    let executor = crate::start();
+    let build = |profile| Jit::builder().executor(&executor).profiler(Some(profile)).build();
+    let refused = build(Profile::PerfMap).unwrap_err();
+    assert!(refused.to_string().contains("Profile::JitDump"), "{refused}");
+    let remote = Remote { jit: build(Profile::JitDump).unwrap(), executor };
+    let _tracker = remote.add("one.o", &object);
+    assert_eq!(remote.call("one", &[]), 1);
+    let name = format!("jittison-{0}-0/jit-{0}.dump", remote.executor.id());
+    let dump = std::fs::read(folder.path(&name)).unwrap();
+    // The process is in the header, and in the record of the function (jitdump specification, version 1).
+    assert_eq!(dump[20..24], remote.executor.id().to_le_bytes());
+    let word = |at: usize| u32::from_le_bytes(dump[at..at + 4].try_into().unwrap());
+    let mut record = 40;
+    while word(record) != 0 {
+        record += word(record + 4) as usize;
+    }
+    assert_eq!([word(record + 16), word(record + 20)], [remote.executor.id(); 2]);
+    assert!(dump.windows(4).any(|bytes| bytes == b"one\0"));
+    let is_mapped = || remote.mappings().iter().any(|line| line.contains("r-xp") && line.ends_with(&name));
+    assert!(is_mapped());
+    let Remote { executor, jit } = remote;
+    drop((_tracker, jit));
+    let remote = Remote { jit: Jit::builder().executor(&executor).build().unwrap(), executor };
+    assert!(!remote.mappings().iter().any(|line| line.ends_with(&name)));
 }
