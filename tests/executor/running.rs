@@ -409,7 +409,7 @@ fn a_jitdump_belongs_to_the_process_of_the_executor() {
     }
     assert_eq!([word(record + 16), word(record + 20)], [remote.executor.id(); 2]);
     assert!(dump.windows(4).any(|bytes| bytes == b"one\0"));
-    let is_mapped = || remote.mappings().iter().any(|line| line.contains("r-xp") && line.ends_with(&name));
+    let is_mapped = || remote.mappings().iter().any(|line| line.contains(" r-x") && line.ends_with(&name));
     assert!(is_mapped());
     let Remote { executor, jit } = remote;
     drop((_tracker, jit));
