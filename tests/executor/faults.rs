@@ -412,6 +412,26 @@ fn a_crash_of_an_initialiser_or_a_finaliser_is_an_error_of_the_call_that_ran_it(
 }
 
 #[test]
+fn a_version_whose_initialiser_ends_the_executor_is_refused_and_removed() {
+    let source = "__attribute__((constructor)) static void begin(void) { *(volatile long *)8 = 1; } long one(void) { return 1; }";
+    let (Some(good), Some(bad)) = (c("long one(void) { return 1; }"), c(source)) else { return };
+    let remote = Remote::start();
+    let patchable = remote.jit.patchable_builder(remote.jit.main_dylib(), &["one"]).history(0).build().unwrap();
+    let link = |object: &[u8]| {
+        let mut patch = patchable.patch();
+        patch.add_object("one.o", object).unwrap();
+        // SAFETY: the code may run, and every version has this signature.
+        unsafe { patch.link() }
+    };
+    drop(link(&good).unwrap().commit().unwrap());
+    let before = remote.jit.memory_statistics().live_bytes;
+    let error = link(&bad).unwrap_err();
+    assert!(matches!(error.root_cause().kind(), ErrorKind::ExecutorEnded { .. }), "{error}");
+    assert!(error.root_cause().to_string().contains("(SIGSEGV)"), "{error}");
+    assert_eq!(remote.jit.memory_statistics().live_bytes, before);
+}
+
+#[test]
 fn a_lazy_function_that_cannot_be_linked_ends_the_executor_and_not_its_controller() {
     let Some(object) = c("long lazy(void); long run(void) { return lazy(); }") else { return };
     let remote = Remote::start();

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use jittison::base::ExecutorAddr;
 use jittison::session::{Event, Observer};
 
 use crate::support::*;
@@ -85,7 +84,7 @@ fn a_commit_redirects_its_own_stub_if_another_stub_has_the_name_now() {
     let gemm = find(&jit, "gemm");
     jit.main_dylib().remove_symbols(&["gemm"]).unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&tracker, "gemm", ExecutorAddr::new(other as *const () as u64)).unwrap();
+    jit.create_stub(&tracker, "gemm", function_address(&jit, other as extern "C" fn(i64) -> i64)).unwrap();
     let second = commit(&kernels, &functions(&[("gemm", "n + 2"), ("stencil", "n + 20")]).unwrap());
     assert!(second.retired.iter().all(|removal| removal.is_complete()));
     assert_eq!((gemm.call(1), find(&jit, "gemm").call(1)), (3, 1001));

@@ -20,8 +20,8 @@ extern "C" fn fifty_three() -> i64 {
     53
 }
 
-fn address(function: extern "C" fn() -> i64) -> ExecutorAddr {
-    ExecutorAddr::new(function as *const () as u64)
+fn address(jit: &Jit, function: extern "C" fn() -> i64) -> ExecutorAddr {
+    function_address(jit, function)
 }
 
 fn redirect(jit: &Jit, dylib: &JitDylib, function: extern "C" fn() -> i64) -> Result<(), Error> {
@@ -34,7 +34,7 @@ fn redirect_in_main(jit: &Jit, stub: &str, function: extern "C" fn() -> i64) -> 
 
 fn redirect_in(jit: &Jit, dylib: &JitDylib, stub: &str, function: extern "C" fn() -> i64) -> Result<(), Error> {
     // SAFETY: functions of this program, with the signature that the stub's callers use.
-    unsafe { jit.redirect_stub(dylib, stub, address(function)) }
+    unsafe { jit.redirect_stub(dylib, stub, address(jit, function)) }
 }
 
 fn is_no_stub(result: Result<(), Error>) -> bool {
@@ -45,14 +45,14 @@ fn is_no_stub(result: Result<(), Error>) -> bool {
 fn callers_of_a_stub_reach_its_current_target() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    jit.create_stub(&tracker, "stub", address(&jit, forty_two)).unwrap();
     let stub = function::<extern "C" fn() -> i64>(&jit, "stub");
     assert_eq!(stub.call(), 42);
     redirect(&jit, jit.main_dylib(), thirteen).unwrap();
     assert_eq!(stub.call(), 13);
     redirect(&jit, jit.main_dylib(), fifty_three).unwrap();
     assert_eq!(stub.call(), 53);
-    assert_ne!(stub.address(), address(fifty_three));
+    assert_ne!(stub.address(), address(&jit, fifty_three));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn stubs_are_removed_with_their_tracker_and_can_be_created_again() {
     let jit = new_jit();
     for round in 0..100 {
         let tracker = jit.main_dylib().create_tracker().unwrap();
-        jit.create_stub(&tracker, "stub", address(if round % 2 == 0 { forty_two } else { thirteen })).unwrap();
+        jit.create_stub(&tracker, "stub", address(&jit, if round % 2 == 0 { forty_two } else { thirteen })).unwrap();
         assert_eq!(long(&jit, "stub"), if round % 2 == 0 { 42 } else { 13 });
         redirect(&jit, jit.main_dylib(), fifty_three).unwrap();
         assert_eq!(long(&jit, "stub"), 53);
@@ -107,8 +107,8 @@ fn a_stub_belongs_to_one_dylib_and_moves_with_its_tracker() {
     let [a, b] = ["a", "b"].map(|name| jit.create_dylib(name).unwrap());
     let (first, second) = (a.create_tracker().unwrap(), a.create_tracker().unwrap());
     let other = b.create_tracker().unwrap();
-    jit.create_stub(&first, "stub", address(forty_two)).unwrap();
-    jit.create_stub(&other, "stub", address(forty_two)).unwrap();
+    jit.create_stub(&first, "stub", address(&jit, forty_two)).unwrap();
+    jit.create_stub(&other, "stub", address(&jit, forty_two)).unwrap();
     redirect(&jit, &a, thirteen).unwrap();
     assert_eq!((long_in(&jit, &a, "stub"), long_in(&jit, &b, "stub")), (13, 42));
     first.transfer_to(&second).unwrap();
@@ -124,13 +124,13 @@ fn a_stub_belongs_to_one_dylib_and_moves_with_its_tracker() {
 fn a_stub_with_a_duplicate_name_is_refused_and_changes_nothing() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    jit.create_stub(&tracker, "stub", address(&jit, forty_two)).unwrap();
     let again = jit.main_dylib().create_tracker().unwrap();
-    let error = jit.create_stub(&again, "stub", address(thirteen)).unwrap_err();
+    let error = jit.create_stub(&again, "stub", address(&jit, thirteen)).unwrap_err();
     assert_says(&error, &["duplicate definition of `stub`", "redirectable stubs"]);
     assert_eq!((long(&jit, "stub"), held(&jit).0), (42, 1));
     assert!(tracker.remove().unwrap().is_complete());
-    assert!(jit.create_stub(&tracker, "stub", address(forty_two)).is_err(), "a defunct tracker");
+    assert!(jit.create_stub(&tracker, "stub", address(&jit, forty_two)).is_err(), "a defunct tracker");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
@@ -151,11 +151,11 @@ fn many_stubs_of_one_tracker_are_redirected_independently() {
     manager.register(jit.session());
     let names: Vec<String> = (0..500).map(|i| format!("stub{i}")).collect();
     let targets = [forty_two as extern "C" fn() -> i64, thirteen, fifty_three];
-    let stubs: Vec<_> = names.iter().enumerate().map(|(i, name)| (&name[..], address(targets[i % 3]))).collect();
+    let stubs: Vec<_> = names.iter().enumerate().map(|(i, name)| (&name[..], address(&jit, targets[i % 3]))).collect();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     manager.create(&tracker, &stubs).unwrap();
     assert_eq!((manager.stub_count(), held(&jit).0), (500, 1));
-    manager.redirect(jit.main_dylib(), "stub250", address(forty_two)).unwrap();
+    manager.redirect(jit.main_dylib(), "stub250", address(&jit, forty_two)).unwrap();
     for (i, name) in names.iter().enumerate() {
         let expected = if i == 250 { 42 } else { [42, 13, 53][i % 3] };
         assert_eq!(long(&jit, name), expected);
@@ -168,7 +168,7 @@ fn many_stubs_of_one_tracker_are_redirected_independently() {
 fn stubs_created_together_take_16_bytes_of_code_and_8_of_data_each() {
     let jit = new_jit();
     let names: Vec<String> = (0..512).map(|i| format!("stub{i}")).collect();
-    let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(forty_two))).collect();
+    let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(&jit, forty_two))).collect();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stubs(&tracker, &stubs).unwrap();
     let usage = jit.usage(&tracker);
@@ -180,7 +180,7 @@ fn stubs_created_together_take_16_bytes_of_code_and_8_of_data_each() {
     names.iter().enumerate().for_each(|(i, name)| assert_eq!(at(name), start + 16 * i as u64));
     // A single stub shares its page, too: it takes one granule of code and one of data.
     let single = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&single, "single", address(thirteen)).unwrap();
+    jit.create_stub(&single, "single", address(&jit, thirteen)).unwrap();
     assert_eq!(jit.usage(&single).reserved, 64 + 16 + 8);
     assert_eq!((long(&jit, "single"), long(&jit, "stub511")), (13, 42));
 }
@@ -189,11 +189,11 @@ fn stubs_created_together_take_16_bytes_of_code_and_8_of_data_each() {
 fn the_memory_of_removed_stubs_is_reused() {
     let jit = new_jit();
     let kept = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&kept, "kept", address(forty_two)).unwrap();
+    jit.create_stub(&kept, "kept", address(&jit, forty_two)).unwrap();
     let make = |round: u64| {
         let tracker = jit.main_dylib().create_tracker().unwrap();
         let names: Vec<String> = (0..1 + round % 20).map(|i| format!("stub{i}")).collect();
-        let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(thirteen))).collect();
+        let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(&jit, thirteen))).collect();
         jit.create_stubs(&tracker, &stubs).unwrap();
         (tracker, jit.address_of(jit.main_dylib(), "stub0").unwrap())
     };
@@ -215,7 +215,7 @@ fn the_memory_of_removed_stubs_is_reused() {
 fn a_stub_can_be_redirected_while_threads_call_it() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    jit.create_stub(&tracker, "stub", address(&jit, forty_two)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..2)
@@ -250,18 +250,18 @@ fn a_stub_can_be_redirected_while_threads_call_it() {
 fn a_stub_handle_redirects_without_a_name_and_pins_its_tracker() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stubs(&tracker, &[("other", address(fifty_three)), ("stub", address(forty_two))]).unwrap();
+    jit.create_stubs(&tracker, &[("other", address(&jit, fifty_three)), ("stub", address(&jit, forty_two))]).unwrap();
     let callers = function::<extern "C" fn() -> i64>(&jit, "stub");
     let stub = jit.stub(jit.main_dylib(), "stub").unwrap();
     // SAFETY: a function of this program, with the signature that the stub's callers use.
-    unsafe { stub.redirect(address(thirteen)) };
+    unsafe { stub.redirect(address(&jit, thirteen)) };
     assert_eq!(callers.call(), 13);
     assert_eq!(function::<extern "C" fn() -> i64>(&jit, "other").call(), 53, "the other stub does not change");
     let removal = tracker.remove().unwrap();
     drop(callers);
     assert_eq!(removal.blockers(), (1, 0));
     // SAFETY: as above.
-    unsafe { stub.redirect(address(forty_two)) };
+    unsafe { stub.redirect(address(&jit, forty_two)) };
     assert!(matches!(jit.stub(jit.main_dylib(), "stub").unwrap_err().kind(), ErrorKind::NoSuchStub { .. }));
     drop(stub);
     assert!(removal.is_complete());
@@ -313,7 +313,7 @@ fn a_stub_that_could_not_be_redirected_is_refused() {
     let memory = std::sync::Arc::new(Wordless(SlabPool::new(Default::default()).unwrap()));
     let jit = Jit::builder().memory_manager(memory.clone()).build().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    let error = jit.create_stub(&tracker, "stub", address(forty_two)).unwrap_err();
+    let error = jit.create_stub(&tracker, "stub", address(&jit, forty_two)).unwrap_err();
     assert!(matches!(error.root_cause().kind(), ErrorKind::Memory(MemoryFault::BadPlan { .. })), "{error}");
     assert_says(&error, &["cannot be redirected"]);
     assert!(is_no_stub(redirect_in_main(&jit, "stub", thirteen)));

@@ -103,6 +103,17 @@ pub fn define_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &s
     *sum = (sum.0 + after.0 - before.0, sum.1 + after.1 - before.1, sum.2 + after.2 - before.2);
 }
 
+/// The address at which linked code of a session calls a function of the test.
+pub fn function_address<F: FunctionPointer>(jit: &Jit, function: F) -> ExecutorAddr {
+    let name = format!("{:x}", function.to_address());
+    let existing = jit.session().dylibs().into_iter().find(|dylib| dylib.name() == "functions");
+    let dylib = existing.unwrap_or_else(|| jit.create_dylib("functions").unwrap());
+    jit.address_of(&dylib, &name).unwrap_or_else(|_| {
+        define_function(jit, &dylib, &name, function);
+        jit.address_of(&dylib, &name).unwrap()
+    })
+}
+
 /// What functions of tests take, by the address of their session.
 static OF_FUNCTIONS: Mutex<BTreeMap<usize, (usize, u64, u64)>> = Mutex::new(BTreeMap::new());
 

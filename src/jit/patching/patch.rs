@@ -251,6 +251,8 @@ impl Patch {
         version.is_initializing = true;
         jit.run_pending(&version.code().dylib);
         version.is_initializing = false;
+        // An initialiser may have ended the executor, which no initialiser can report here.
+        self.patchable.jit.check_executor()?;
         let code = version.code_mut();
         let gone = match pin_functions(code) {
             Ok(pin) => {
