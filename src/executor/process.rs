@@ -106,13 +106,14 @@ impl ExecutorProcess {
         ExecutorProcess::start_restricted(command, None)
     }
 
-    /// As [`start`](Self::start). The executor restricts itself before anything is linked.
+    /// As [`start_command`](Self::start_command). The executor restricts itself before anything is linked.
     ///
     /// # Errors
-    /// As [`start_command`](Self::start_command). Also if a path of the sandbox does not exist, or the kernel of the machine is older than
-    /// Linux 6.2 or has no Landlock: nothing runs with fewer restrictions than asked for.
-    pub fn start_sandboxed(program: impl AsRef<OsStr>, sandbox: &Sandbox) -> Result<ExecutorProcess> {
-        ExecutorProcess::start_restricted(Command::new(program), Some(sandbox.rules()))
+    /// As [`start_command`](Self::start_command). Also if a path of the sandbox does not exist, the program has more than one thread when
+    /// it serves, or the kernel of the machine is older than Linux 6.2 or has no Landlock: nothing runs with fewer restrictions than
+    /// asked for.
+    pub fn start_sandboxed(command: Command, sandbox: &Sandbox) -> Result<ExecutorProcess> {
+        ExecutorProcess::start_restricted(command, Some(sandbox.rules()))
     }
 
     fn start_restricted(mut command: Command, sandbox: Option<SandboxRules>) -> Result<ExecutorProcess> {

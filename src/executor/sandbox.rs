@@ -22,7 +22,7 @@ use crate::wire::SandboxRules;
 /// use jittison::executor::{ExecutorProcess, Sandbox};
 ///
 /// let sandbox = Sandbox::new().read_libraries().read("data").memory(1 << 30);
-/// let executor = ExecutorProcess::start_sandboxed("jittison-executor", &sandbox)?;
+/// let executor = ExecutorProcess::start_sandboxed(std::process::Command::new("jittison-executor"), &sandbox)?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]

@@ -124,3 +124,50 @@ unsafe extern "C-unwind" {
 
 // The name has the crate version, because a program may contain two versions of this crate.
 arch::define_carrier!({ concat!("jittison_carry_back_", env!("CARGO_PKG_VERSION")) }, pass_back);
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    extern "C" fn seventh(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64, seventh: u64, _: u64, ninth: u64) -> u64 {
+        seventh * 100 + ninth
+    }
+
+    #[test]
+    fn a_call_with_other_words_than_the_function_has_is_refused() {
+        let shape = CallShape::new(&[(8, 8); 9], (8, 8));
+        let address = ExecutorAddr::new(seventh as *const () as u64);
+        // SAFETY: H1 - the function has this shape, and takes any arguments.
+        let function = unsafe { HostFunction::new(address, shape) };
+        let mut call = PassedCall::of_integers(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let [_, stack_words, _] = shape.words();
+        for (words, result) in [(stack_words - 1, 0), (stack_words + 1, 0), (0, 0), (stack_words, 8)] {
+            let mut other = PassedCall { stack: vec![0; words as usize], result: vec![0; result], ..call.clone() };
+            let refused = function.call(&mut other).unwrap_err();
+            assert!(refused.contains("another signature"), "{refused}");
+        }
+        call.stack.resize(stack_words as usize, 0);
+        function.call(&mut call).unwrap();
+        assert_eq!(call.registers.integers[0], 709);
+    }
+
+    #[test]
+    fn a_number_stands_for_its_target_until_it_is_dropped() {
+        struct Nothing;
+        impl CallbackTarget for Nothing {
+            fn shape(&self) -> CallShape {
+                CallShape::new(&[], (0, 1))
+            }
+
+            fn call(&self, _: &mut PassedCall) -> std::result::Result<(), String> {
+                Ok(())
+            }
+        }
+        let target: Arc<dyn CallbackTarget> = Arc::new(Nothing);
+        let (first, second) = (Callback::new(target.clone()), Callback::new(target.clone()));
+        assert_ne!(first.number(), second.number());
+        assert_eq!(Arc::strong_count(&target), 3);
+        drop((first, second));
+        assert_eq!(Arc::strong_count(&target), 1);
+    }
+}

@@ -228,6 +228,18 @@ mod tests {
     }
 
     #[test]
+    fn the_words_of_another_process_are_limited() {
+        let shape = CallShape::new(&[(8, 8); 9], (24, 8));
+        let [registers, words, result] = shape.words();
+        let again = CallShape::of_words(registers, words, result).unwrap();
+        assert_eq!(again.words(), [registers.min(8), words, 24]);
+        assert!(CallShape::of_words(1, MAX_STACK_WORDS as u64, MAX_RESULT as u64).is_some());
+        assert!(CallShape::of_words(1, MAX_STACK_WORDS as u64 + 1, 0).is_none());
+        assert!(CallShape::of_words(1, 0, MAX_RESULT as u64 + 1).is_none());
+        assert_eq!(CallShape::of_words(u64::MAX, 0, 0).map(|shape| shape.register_words), Some(8));
+    }
+
+    #[test]
     fn signatures_that_cannot_be_passed_on_say_why() {
         let problem = |arguments: &[(usize, usize)], result| match CallShape::new(arguments, result).check("f") {
             Ok(()) => String::new(),

@@ -233,7 +233,9 @@ fn versions_are_tried_and_replaced_under_handles_with_a_type() {
 #[test]
 fn sessions_that_choose_nothing_run_where_the_environment_says() {
     let test = this_test!();
-    let Some(object) = c("int getpid(void); int process(void) { return getpid(); }") else { return };
+    let source = "int getpid(void); int process(void) { return getpid(); } \
+                  char *getenv(const char *); int is_named(void) { return getenv(\"JITTISON_EXECUTOR\") != 0; }";
+    let Some(object) = c(source) else { return };
     if !is_rerun(test) {
         for (program, status) in
             [(Some(env!("CARGO_BIN_EXE_jittison-executor")), 2), (Some(""), 1), (None, 1), (Some("/no/program"), 3)]
@@ -262,5 +264,10 @@ fn sessions_that_choose_nothing_run_where_the_environment_says() {
             std::process::exit(3);
         }
     };
-    std::process::exit(if process(&jit) == std::process::id() { 1 } else { 2 });
+    if process(&jit) == std::process::id() {
+        std::process::exit(1);
+    }
+    // Sessions of a program that runs in an executor stay there.
+    assert_eq!(find!(Remote { executor, jit }, "is_named", fn() -> i32).call(), 0);
+    std::process::exit(2);
 }
