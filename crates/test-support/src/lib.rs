@@ -92,7 +92,7 @@ pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
 }
 
 /// Defines a function of the test, under the dylib's default tracker. Its memory in a session with an executor does not count as
-/// [held](held).
+/// [`held`].
 pub fn define_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &str, function: F) {
     let before = statistics(jit);
     let tracker = dylib.create_tracker().unwrap();
