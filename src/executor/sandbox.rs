@@ -22,7 +22,8 @@ use crate::wire::SandboxRules;
 /// use jittison::executor::{ExecutorProcess, Sandbox};
 ///
 /// let sandbox = Sandbox::new().read_libraries().read("data").memory(1 << 30);
-/// let executor = ExecutorProcess::start_sandboxed(std::process::Command::new("jittison-executor"), &sandbox)?;
+/// let program = "jittison-executor";
+/// let executor = ExecutorProcess::start_sandboxed(std::process::Command::new(program), &sandbox)?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]

@@ -1,16 +1,17 @@
 //! What code of a sandboxed executor may do, and what is refused.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use jittison::executor::{ExecutorProcess, Sandbox};
 use jittison::{ErrorKind, Jit};
-use jittison_test_tools::{PrivateDir, is_rerun, rerun, this_test};
+use jittison_test_tools::{PrivateDir, emulated, is_rerun, rerun, this_test};
 
 use crate::{Remote, c};
 
 fn command() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_jittison-executor"))
+    emulated(Path::new(env!("CARGO_BIN_EXE_jittison-executor")))
 }
 
 /// Calls that return 0, or the number of the error.
@@ -56,7 +57,7 @@ int write_memory(long process, long address) {
 int read_memory(long process, long address) {
   char byte = 1; struct iovec here = { &byte, 1 }, there = { (void *)address, 1 };
   return ATTEMPT(process_vm_readv(process, &here, 1, &there, 1, 0)); }
-int new_namespace(void) { return ATTEMPT(unshare(CLONE_NEWUSER)); }
+int new_namespace(void) { return ATTEMPT(syscall(SYS_unshare, CLONE_NEWUSER)); }
 int new_ring(void) { return ATTEMPT(syscall(425, 1, 0)); }
 int more_limits(void) { return ATTEMPT(syscall(SYS_prlimit64, 1, 7, 0, 0)); }
 static void *body(void *n) { return (char *)n + 1; }
@@ -83,7 +84,7 @@ impl Sandboxed {
     }
 
     /// The same, for a path.
-    fn attempt_at(&self, name: &str, path: &std::path::Path) -> i32 {
+    fn attempt_at(&self, name: &str, path: &Path) -> i32 {
         for (at, byte) in path.as_os_str().as_encoded_bytes().iter().enumerate() {
             self.0.call("set", &[at as u64, u64::from(*byte)]);
         }
@@ -106,9 +107,9 @@ fn a_sandbox_refuses_files_sockets_processes_and_other_processes() {
     }
     assert_eq!(sandboxed.attempt_at("write_file", &folder.path("new")), libc::EACCES);
     assert_eq!(sandboxed.attempt_at("make_directory", &folder.path("directory")), libc::EACCES);
-    assert_eq!(sandboxed.attempt_at("read_file", std::path::Path::new("/etc/passwd")), libc::EACCES);
+    assert_eq!(sandboxed.attempt_at("read_file", Path::new("/etc/passwd")), libc::EACCES);
     let memory_file = format!("/proc/{own}/mem");
-    assert_eq!(sandboxed.attempt_at("write_file", std::path::Path::new(&memory_file)), libc::EACCES);
+    assert_eq!(sandboxed.attempt_at("write_file", Path::new(&memory_file)), libc::EACCES);
     for attempt in [
         "open_socket",
         "open_local_socket",
