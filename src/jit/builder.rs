@@ -213,7 +213,7 @@ impl JitBuilder {
     /// called: then [`build`](Self::build) fails.
     ///
     /// [`Function`](crate::Function)s of the session are called there: the arguments are passed on as they are, so pointers among
-    /// them must be addresses of the executor. A call panics when the executor ends; [`Function::try_call`](crate::Function) and
+    /// them must be addresses of the executor, and results are trusted to be values of their type. A call panics when the executor ends; [`Function::try_call`](crate::Function) and
     /// [`Jit::remote_function`] return errors. A [`Symbol`](crate::Symbol) is a pointer of this process, so the session refuses it.
     ///
     #[cfg(feature = "executor")]
