@@ -20,7 +20,9 @@ use crate::host::{
 use crate::memory::{HostedWindow, Placement, WindowLayout};
 use crate::os::map_marker;
 use crate::sync::{Arc, Mutex, plain_thread_local};
-use crate::wire::{Answer, Facts, FoundInProcess, PlaceOfWindow, Request, StaticOffset, WindowPlacement, WindowShape};
+use crate::wire::{
+    Answer, Change, Facts, FoundInProcess, PlaceOfWindow, Request, StaticOffset, WindowPlacement, WindowShape,
+};
 
 /// What the executor holds for its controller.
 pub(super) struct Server {
@@ -81,18 +83,29 @@ impl Server {
                 .loader_functions()
                 .map(|function| (function.native.map(ExecutorAddr::value), function.address.value())),
             call_through: self.process.call_through_address().value(),
+            process: std::process::id(),
             callback: self.process.callback_address().value(),
         }
     }
 
     fn try_answer(&self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Answer> {
         Ok(match request {
-            Request::Start { .. } | Request::OpenLane => {
-                return Err(Error::other("an executor is started, and a lane opened, on the control socket only"));
+            Request::Join { .. } | Request::Start { .. } | Request::OpenLane => {
+                return Err(Error::other("a lane serves requests of one thread only"));
             }
 
             Request::ReserveWindow { shape, placement } => self.reserve_window(shape, placement)?,
             Request::MapWindow { window } => self.map_window(window, descriptors)?,
+            Request::MapOwnWindow { window } => {
+                let item = self.item(window)?;
+                let Item::Window(window) = &*item else { return Err(other_kind(window)) };
+                window.lock().map_own()?;
+                Answer::Done
+            }
+            Request::Write { changes } => {
+                changes.into_iter().try_for_each(|change| self.write(change))?;
+                Answer::Done
+            }
             Request::ReleaseWindow { window } => self.drop_held(window),
 
             Request::Call { address, integers, vectors, stack, result_bytes } => {
@@ -258,6 +271,21 @@ impl Server {
         };
         window.lock().map(&File::from(code), &File::from(data))?;
         Ok(Answer::Done)
+    }
+
+    fn write(&self, change: Change) -> Result<()> {
+        let (Change::Bytes { window: number, .. } | Change::Zeroes { window: number, .. }) = change;
+        let item = self.item(number)?;
+        let Item::Window(window) = &*item else { return Err(other_kind(number)) };
+        let window = window.lock();
+        // SAFETY: E3 - the pools of the controller gave the range to what it links, or it alone changes the word.
+        let written = unsafe {
+            match change {
+                Change::Bytes { offset, bytes, .. } => window.write(offset, &bytes),
+                Change::Zeroes { offset, size, .. } => window.zero(offset, size),
+            }
+        };
+        Ok(written?)
     }
 
     fn load_thread_locals(&self, image: &[u8], size: u64, align: u64, offset: StaticOffset) -> Result<Answer> {

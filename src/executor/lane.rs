@@ -4,6 +4,7 @@
 //! a thread that waits for an answer can use its lane for what it is asked meanwhile.
 
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -63,6 +64,13 @@ impl Lane {
         Ok(Lane { stream: socket.into(), mailboxes: Some(LanePage::open(&page.into())?) })
     }
 
+    /// A connection by a network.
+    pub(super) fn of_stream(stream: TcpStream) -> io::Result<Lane> {
+        stream.set_nodelay(true)?;
+        // Sockets of both kinds send and receive in the same way.
+        Ok(Lane::new(OwnedFd::from(stream).into()))
+    }
+
     /// Two ends.
     pub(super) fn pair() -> io::Result<(Lane, OwnedFd)> {
         let (own, other) = UnixStream::pair()?;
@@ -99,6 +107,11 @@ impl Lane {
         Ok((wire::decode(&bytes)?, descriptors))
     }
 
+    /// As [`receive_until`](Self::receive_until), for a small message of somebody who has not proved anything yet.
+    pub(super) fn receive_small<M: DeserializeOwned>(&self, deadline: Option<Instant>) -> Result<M, Broken> {
+        Ok(wire::decode(&self.receive_by_socket(deadline, SMALL)?.0)?)
+    }
+
     /// Sends the first frame, with descriptors.
     pub(super) fn greet(&self, own: Side, descriptors: &[BorrowedFd<'_>]) -> Result<(), Broken> {
         let text = wire::greeting(own);
@@ -108,7 +121,7 @@ impl Lane {
 
     /// Receives the first frame of the other side. The error of a lane that is broken, or the text of another version.
     pub(super) fn receive_greeting(&self, other: Side, deadline: Option<Instant>) -> Result<Vec<OwnedFd>, Broken> {
-        let (bytes, descriptors) = self.receive_frame(deadline)?;
+        let (bytes, descriptors) = self.receive_by_socket(deadline, SMALL)?;
         let expected = wire::greeting(other);
         if bytes == expected.as_bytes() {
             return Ok(descriptors);
@@ -139,19 +152,22 @@ impl Lane {
     }
 
     fn receive_frame(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
-        let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket(deadline) };
-        match mailboxes.receive(|| self.receive_by_socket(deadline)) {
+        let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket(deadline, usize::MAX) };
+        match mailboxes.receive(|| self.receive_by_socket(deadline, usize::MAX)) {
             Received::Here(bytes) => Ok((bytes, Vec::new())),
             Received::BySocket(received) => received,
             Received::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),
         }
     }
 
-    fn receive_by_socket(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
+    fn receive_by_socket(&self, deadline: Option<Instant>, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
         let mut descriptors = Vec::new();
         let mut field = [0; 4];
         self.fill(&mut field, &mut descriptors, deadline)?;
         let mut left = wire::frame_length(field)?;
+        if left > most {
+            return Err(Broken::Nonsense(format!("a first message of {left} bytes")));
+        }
         let mut bytes = Vec::new();
         // In pieces, so that a length alone allocates no memory.
         while left > 0 {
@@ -191,3 +207,6 @@ impl Lane {
 
 /// Bytes that are received at a time.
 const PIECE: usize = 1 << 20;
+
+/// The most bytes of a greeting, and of what proves the right to go on.
+const SMALL: usize = 4096;

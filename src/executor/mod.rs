@@ -1,4 +1,6 @@
-//! Link here, run in another process of this machine: [`ExecutorProcess`] and [`serve`].
+//! Link here, run in another process: [`ExecutorProcess`] and [`serve`].
+//!
+//! An executor of this machine shares the code memory. One that is reached by a network ([`ExecutorProcess::connect`]) gets copies.
 //!
 //! The process that links is the *controller*, the one that runs is the *executor* (ORC: `ExecutionSession` and
 //! `ExecutorProcessControl`). The code memory is shared: a link writes it here, and it is in the executor at once. A link that
@@ -28,6 +30,8 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
+//! | `endpoint.rs`, `changes.rs` | controller | connections to an executor by a network, and the bytes that it must have |
+//! | `listen.rs` | executor | such connections |
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
@@ -64,15 +68,19 @@
 //!   answer has arrived, or until the executor has ended.
 //! - **E2** *Functions of a request.* The controller asks for a call only with an address that was looked up as a function, or
 //!   that an object lists as an initialiser or finaliser. The executor belongs to its controller: it runs what it is told to.
-//! - **E3** *Memory.* A pool of `memory` makes every allocation. This process reads and writes it through the views of the pool;
-//!   addresses of the executor are only numbers here.
+//! - **E3** *Memory.* A pool of `memory` in the controller makes every allocation. The controller reads and writes it through the views of the
+//!   pool; addresses of the executor are only numbers there. An executor by a network writes a range of its windows only because the controller
+//!   says so, and the controller says so for what its pools have given out.
 //! - **E4** *Shared pages.* The page of a lane or of a crash is mapped as long as its owner, and its file cannot shrink.
 
 mod answers;
 mod asking;
+mod changes;
 mod crash_page;
+mod endpoint;
 mod lane;
 mod lane_page;
+mod listen;
 mod passing;
 mod process;
 mod questions;
@@ -82,6 +90,7 @@ mod sandbox;
 mod serve;
 mod windows;
 
+pub use listen::serve_network;
 pub use process::ExecutorProcess;
 pub(crate) use requests::Remote;
 pub use sandbox::Sandbox;

@@ -21,7 +21,9 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::Read as _;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::rc::Rc;
@@ -29,7 +31,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
+use crate::executor::changes::{Batch, Changes};
 use crate::executor::crash_page::CrashPage;
+use crate::executor::endpoint::Endpoint;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::registered::Registered;
 use crate::executor::sandbox::Sandbox;
@@ -37,7 +41,7 @@ use crate::sync::{
     Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code,
 };
 use crate::wire::{
-    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, SandboxRules, Side, ToController, ToExecutor,
+    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, ToController, ToExecutor,
 };
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
@@ -49,6 +53,17 @@ pub struct ExecutorProcess(pub(super) Arc<Peer>);
 
 /// The variable that names the executor of sessions that choose none.
 const PROGRAM: &str = "JITTISON_EXECUTOR";
+/// The variable with the token of an executor that serves a network.
+const TOKEN: &str = "JITTISON_EXECUTOR_TOKEN";
+
+/// What differs between executors.
+struct Parts {
+    control: Lane,
+    control_end: Lane,
+    child: Option<Child>,
+    crash_page: Option<CrashPage>,
+    endpoint: Option<Endpoint>,
+}
 
 /// What the clones and the sessions share.
 pub(super) struct Peer {
@@ -63,8 +78,15 @@ pub(super) struct Peer {
     control: Mutex<Lane>,
     /// The same socket, to end the executor while a thread waits for an answer.
     control_end: Lane,
-    child: Mutex<Child>,
-    crash_page: CrashPage,
+    /// `None`: somebody else has started it, and it is reached by a network.
+    child: Option<Mutex<Child>>,
+    crash_page: Option<CrashPage>,
+    /// Where further lanes connect. `None`: lanes are sockets of this machine, and memory is shared.
+    endpoint: Option<Endpoint>,
+    /// What it must have before it runs code, if memory is not shared.
+    pub(super) changes: Changes,
+    /// The status with which its code has called `exit`, plus one. 0: it has not, as far as is known.
+    exit_called: HintUsize,
     /// How long a thread waits for one message, in nanoseconds. 0: without a limit.
     time_to_answer: HintUsize,
     ended: StaticCell<Ended>,
@@ -136,31 +158,103 @@ impl ExecutorProcess {
             failed(format!("it does not serve as an executor: {problem}"))
         })?;
         drop(back_other);
+        let parts = Parts { control, control_end, child: Some(child), crash_page: Some(crash_page), endpoint: None };
+        ExecutorProcess::new(parts, facts, back)
+    }
+
+    /// Connects to an executor that [serves a network](super::serve_network), such as `jittison-executor --listen`. Code and data are copied
+    /// to it. The executor ends with its last handle and session here, or with this process.
+    ///
+    /// Whoever knows the token runs code there. Messages are not encrypted.
+    ///
+    /// # Errors
+    /// Nobody listens at the address, or no executor of this version and architecture, or it has another token or a controller already.
+    pub fn connect(address: impl ToSocketAddrs, token: &str) -> Result<ExecutorProcess> {
+        let unknown = |problem: String| Error::other(format!("no executor was reached: {problem}"));
+        let addresses = address.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+        let mut problem = "the name has no address".to_string();
+        for address in addresses {
+            match ExecutorProcess::connect_to(Endpoint { address, token: token.as_bytes().to_vec() }, None) {
+                Ok(executor) => return Ok(executor),
+                Err(error) => problem = error,
+            }
+        }
+        Err(unknown(problem))
+    }
+
+    /// `child` is the executor, if this process has started it.
+    fn connect_to(endpoint: Endpoint, child: Option<Child>) -> std::result::Result<ExecutorProcess, String> {
+        if crate::arch::FETCHES_EARLY {
+            return Err("executors are supported on x86-64 only".to_string());
+        }
+        let broken = |broken: Broken| format!("{}: {broken}", endpoint.address);
+        let back = endpoint.join(Role::Back)?;
+        let control = endpoint.join(Role::Control)?;
+        let control_end = control.try_clone().map_err(|error| error.to_string())?;
+        control.send(&ToExecutor::Ask(Request::Start { sandbox: None }), &[]).map_err(broken)?;
+        let facts = match control.receive_until(Some(Instant::now() + TIME_TO_START)).map_err(broken)?.0 {
+            ToController::Answer(Answer::Facts(facts)) => facts,
+            other => return Err(format!("{}: it answered {other:?}", endpoint.address)),
+        };
+        let parts = Parts { control, control_end, child, crash_page: None, endpoint: Some(endpoint) };
+        ExecutorProcess::new(parts, facts, back).map_err(|error| error.to_string())
+    }
+
+    fn new(parts: Parts, facts: Facts, back: Lane) -> Result<ExecutorProcess> {
         static NEXT: MappedU64 = MappedU64::new(0);
+        let Parts { control, control_end, child, crash_page, endpoint } = parts;
         let peer = Arc::new(Peer {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             owner: std::process::id(),
-            process: child.id(),
+            process: child.as_ref().map_or(facts.process, Child::id),
             facts,
             control: Mutex::new(control),
             control_end,
-            child: Mutex::new(child),
+            child: child.map(Mutex::new),
             crash_page,
+            endpoint: endpoint.clone(),
+            changes: Changes::new(),
+            exit_called: HintUsize::new(0),
             time_to_answer: HintUsize::new(0),
             ended: StaticCell::new(),
             registered: Arc::new(Registered::new()),
         });
-        listen(Arc::downgrade(&peer), back)?;
+        listen(Arc::downgrade(&peer), back, endpoint)?;
         Ok(ExecutorProcess(peer))
+    }
+
+    /// Whether it is reached by a network, so that no memory is shared.
+    pub(super) fn is_far(&self) -> bool {
+        self.0.is_far()
     }
 
     /// Starts the program that `JITTISON_EXECUTOR` names, if the environment has it. For tests and the command line.
     pub(crate) fn from_environment() -> Result<Option<ExecutorProcess>> {
         let Some(program) = std::env::var_os(PROGRAM).filter(|program| !program.is_empty()) else { return Ok(None) };
+        if let Some(far) = program.to_str().and_then(|program| program.strip_prefix("stream:")) {
+            return ExecutorProcess::start_far(far).map(Some);
+        }
         let mut command = Command::new(program);
         // Sessions of the program that runs there stay there.
         command.env_remove(PROGRAM);
         ExecutorProcess::start_command(command).map(Some)
+    }
+
+    /// Starts a program that serves a network of this machine, and connects to it.
+    fn start_far(program: &str) -> Result<ExecutorProcess> {
+        let failed = |problem: String| Error::from(ErrorKind::File { path: program.to_string(), problem });
+        let begin = || -> std::io::Result<(Endpoint, Child)> {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let mut random = [0; 16];
+            std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+            let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let endpoint = Endpoint { address: listener.local_addr()?, token: token.clone().into_bytes() };
+            let mut command = Command::new(program);
+            command.args(["--listen", "stdin"]).env_remove(PROGRAM).env(TOKEN, token).stdin(OwnedFd::from(listener));
+            Ok((endpoint, command.spawn()?))
+        };
+        let (endpoint, child) = begin().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        ExecutorProcess::connect_to(endpoint, Some(child)).map_err(failed)
     }
 
     /// The id of the process that was started.
@@ -175,8 +269,8 @@ impl ExecutorProcess {
     /// It had ended before, or the kernel refuses.
     pub fn kill(&self) -> Result<()> {
         self.0.check()?;
-        let killed = self.0.child.lock().kill();
-        killed
+        self.0
+            .kill()
             .map_err(|error| Error::other(format!("the executor process {} cannot be killed: {error}", self.id())))?;
         self.0.wait("by `ExecutorProcess::kill`");
         Ok(())
@@ -212,6 +306,8 @@ impl ExecutorProcess {
         let ended = self.0.wait("when it was asked to");
         match ended.status {
             Some(0) => Ok(()),
+            // Its status is not known.
+            None if self.0.child.is_none() => Ok(()),
             _ => Err(self.0.error(ended)),
         }
     }
@@ -236,11 +332,18 @@ fn connect(
 }
 
 /// Starts the listener.
-fn listen(peer: Weak<Peer>, back: Lane) -> Result<()> {
+fn listen(peer: Weak<Peer>, back: Lane, endpoint: Option<Endpoint>) -> Result<()> {
     let body = move || {
-        while let Ok((ToController::Ask(Question::OpenLane), descriptors)) = back.receive() {
-            let Some(descriptor) = descriptors.into_iter().next() else { break };
-            let (peer, lane) = (peer.clone(), Lane::new(descriptor.into()));
+        while let Ok((ToController::Ask(Question::OpenLane { number }), descriptors)) = back.receive() {
+            let lane = match (&endpoint, number, descriptors.into_iter().next()) {
+                (Some(endpoint), Some(number), None) => match endpoint.join(Role::BackLane(number)) {
+                    Ok(lane) => lane,
+                    Err(_) => break,
+                },
+                (None, None, Some(descriptor)) => Lane::new(descriptor.into()),
+                _ => break,
+            };
+            let peer = peer.clone();
             let body = move || serve_questions(&peer, Rc::new(lane));
             // Without a thread the lane closes, and the executor's thread learns that nobody answers.
             let _ = spawn_for_code("jittison-lane", body);
@@ -261,7 +364,8 @@ fn serve_questions(peer: &Weak<Peer>, lane: Rc<Lane>) {
     }
     while let Ok((ToController::Ask(question), _)) = lane.receive() {
         let Some(peer) = peer.upgrade() else { break };
-        if lane.send(&ToExecutor::Answer(peer.registered.answer(question)), &[]).is_err() {
+        let answer = peer.answer(question);
+        if lane.send(&ToExecutor::Answer(answer), &[]).is_err() {
             break;
         }
     }
@@ -281,6 +385,9 @@ impl Peer {
     /// As [`ask`](Self::ask), with descriptors.
     pub(super) fn ask_with(self: &Arc<Self>, request: Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer> {
         self.check()?;
+        if runs_code(&request) {
+            self.send_changes()?;
+        }
         // Nothing is sent if it is too long.
         let too_long = |bad| Error::other(format!("a request to the executor process {}: {bad}", self.id()));
         let request = ToExecutor::Ask(request);
@@ -298,6 +405,49 @@ impl Peer {
         match self.ask(request)? {
             Answer::Done => Ok(()),
             other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Sends what the executor must have before it runs code. Nothing if memory is shared.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(super) fn send_changes(self: &Arc<Self>) -> Result<()> {
+        if !self.is_far() {
+            return Ok(());
+        }
+        while let Some(batch) = self.changes.take() {
+            let Batch { changes, sending: _sending } = batch;
+            self.tell(Request::Write { changes })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_far(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
+    /// The answer to a question. The executor has what running code may reach with it.
+    fn answer(self: &Arc<Self>, question: Question) -> QuestionAnswer {
+        if let Question::ExitHook { status: Some(status), .. } = &question {
+            self.exit_called.store((*status as u32 & 0xff) as usize + 1, Ordering::Relaxed);
+        }
+        let answer = self.registered.answer(question);
+        match self.send_changes() {
+            Ok(()) => answer,
+            Err(error) => QuestionAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// Ends the executor at once.
+    fn kill(&self) -> std::io::Result<()> {
+        match &self.child {
+            Some(child) => child.lock().kill(),
+            // It ends when its controller is gone.
+            None => {
+                self.control_end.close();
+                Ok(())
+            }
         }
     }
 
@@ -336,7 +486,7 @@ impl Peer {
     }
 
     fn converse(
-        &self,
+        self: &Arc<Self>,
         lane: &Lane,
         frame: &[u8],
         descriptors: &[BorrowedFd<'_>],
@@ -346,7 +496,7 @@ impl Peer {
             match lane.receive_until(self.deadline())?.0 {
                 ToController::Answer(answer) => return Ok(answer),
                 ToController::Ask(question) => {
-                    let answer = wire::encode(&ToExecutor::Answer(self.registered.answer(question)))?;
+                    let answer = wire::encode(&ToExecutor::Answer(self.answer(question)))?;
                     lane.send_frame(&answer, &[], self.deadline())?;
                 }
             }
@@ -374,6 +524,10 @@ impl Peer {
     }
 
     fn open_lane(&self) -> Result<Lane> {
+        if let Some(endpoint) = &self.endpoint {
+            let lane = endpoint.join(Role::Lane);
+            return lane.map_err(|problem| self.error(self.wait(&format!("or cannot be reached ({problem})"))));
+        }
         let (own, others) =
             Lane::with_mailboxes().map_err(|error| Error::other(format!("a lane cannot be made: {error}")))?;
         let request = ToExecutor::Ask(Request::OpenLane);
@@ -406,7 +560,7 @@ impl Peer {
             Broken::Closed => during,
             Broken::Late => {
                 // It fails only if the process has ended.
-                let _ = self.child.lock().kill();
+                let _ = self.kill();
                 format!("{during} and did not answer in the time of `ExecutorProcess::set_time_to_answer`")
             }
             other => format!("{during} ({other})"),
@@ -417,13 +571,18 @@ impl Peer {
     /// Waits for the end of the process, and kills it after a while. `when` completes the text.
     fn wait(&self, when: &str) -> &Ended {
         let ended = self.ended.get_or_init(|| {
-            let mut child = self.child.lock();
+            let Some(child) = &self.child else {
+                self.control_end.close();
+                let status = self.exit_called.load(Ordering::Relaxed).checked_sub(1).map(|status| status as i32);
+                return Ended { how: format!("has closed its connections {when}"), status, crash: None };
+            };
+            let mut child = child.lock();
             let (status, was_killed) = wait_or_kill(&mut child);
             match status {
                 Some(status) if !was_killed => {
                     // A program may handle the signal and go on. Its later end is no crash then.
                     let is_of = |crash: &Crash| status.signal().map(i32::unsigned_abs) == Some(crash.signal);
-                    let crash = self.crash_page.crash().filter(is_of);
+                    let crash = self.crash_page.as_ref().and_then(CrashPage::crash).filter(is_of);
                     Ended { how: format!("{} {when}", how(status)), status: status.code(), crash }
                 }
                 _ => Ended { how: format!("did not end in time {when}, and was killed"), status: None, crash: None },
@@ -444,6 +603,20 @@ impl Peer {
         });
         ErrorKind::ExecutorEnded { process: self.process, how: ended.how.clone(), crash }.into()
     }
+}
+
+/// Whether code may run for a request.
+fn runs_code(request: &Request) -> bool {
+    use Request::{Call, CallMain, EndProgram, RunExitHandlers, RunInitializer, RunThreadDestructors};
+    matches!(
+        request,
+        Call { .. }
+            | CallMain { .. }
+            | EndProgram { .. }
+            | RunExitHandlers { .. }
+            | RunInitializer { .. }
+            | RunThreadDestructors { .. }
+    )
 }
 
 /// Waits for a process, and kills it after [`GRACE`]. Returns its status, and whether it was killed.

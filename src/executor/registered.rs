@@ -157,7 +157,9 @@ impl Registered {
                 }
                 QuestionAnswer::Done
             }
-            Question::OpenLane => QuestionAnswer::Failed("a lane is opened on the listener's socket only".to_string()),
+            Question::OpenLane { .. } => {
+                QuestionAnswer::Failed("a lane is opened on the listener's socket only".to_string())
+            }
             Question::ExitHook { hook, status } => {
                 let found = self.find(hook, |entry| match entry {
                     Entry::Hook(hook) => Some(hook.clone()),

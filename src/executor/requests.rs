@@ -260,6 +260,11 @@ impl Executor for Remote {
 
     /// This process writes the file, and the executor maps its marker.
     fn create_code_dump(&self, base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>> {
+        if self.0.is_far() {
+            return Err(Error::other(
+                "files for perf are written for executors of this machine; nothing was done; build the session without a profiler",
+            ));
+        }
         let mut marker = None;
         let file = CodeDump::create_for(self.0.id(), base, header, |file| {
             match self.0.ask_with(Request::MapMarker, &[file.as_fd()]) {

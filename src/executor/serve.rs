@@ -22,7 +22,7 @@ use crate::executor::lane::{Broken, Lane};
 use crate::executor::sandbox::restrictions_of;
 use crate::os;
 use crate::sync::{sleep, spawn_for_code};
-use crate::wire::{Answer, Request, Side, ToController, ToExecutor};
+use crate::wire::{Answer, Facts, Request, SandboxRules, Side, ToController, ToExecutor};
 
 /// Makes this process an executor of the process that has put a socket at its standard input
 /// ([`ExecutorProcess::start_command`](super::ExecutorProcess::start_command)). Its standard input becomes that of the
@@ -73,17 +73,14 @@ fn serve_with(control: UnixStream, takes_input: bool) -> Result<Infallible> {
     let (ToExecutor::Ask(Request::Start { sandbox }), _) = control.receive().map_err(broken)? else {
         return Err(Error::other("the process that links did not say how to start"));
     };
-    // Before any thread is started, so that each has the restrictions.
-    if let Some(rules) = sandbox
-        && let Err(problem) = os::restrict(&restrictions_of(rules))
-    {
-        let problem = format!("it cannot restrict itself: {problem}");
-        let _ = control.send(&ToController::Answer(Answer::Failed(problem.clone())), &[]);
-        return Err(Error::other(problem));
-    }
-    let server = Server::new();
-    let facts = server.facts();
-    start_asking(Box::new(server), Lane::new(back.into()))?;
+    let started = start(sandbox, || {
+        let server = Server::new();
+        let facts = server.facts();
+        start_asking(Box::new(server), Lane::new(back.into()), false).map(|()| facts)
+    });
+    let facts = started.inspect_err(|error| {
+        let _ = control.send(&ToController::Answer(Answer::Failed(error.to_string())), &[]);
+    })?;
     control.send(&ToController::Answer(Answer::Facts(facts)), &[]).map_err(broken)?;
     while let Ok((ToExecutor::Ask(request), descriptors)) = control.receive() {
         let answer = open_lane(request, descriptors);
@@ -94,8 +91,18 @@ fn serve_with(control: UnixStream, takes_input: bool) -> Result<Infallible> {
     end()
 }
 
+/// Restricts the process if wanted, and then makes it an executor.
+pub(super) fn start(sandbox: Option<SandboxRules>, serve: impl FnOnce() -> Result<Facts>) -> Result<Facts> {
+    // Before any thread is started that serves, so that each has the restrictions.
+    if let Some(rules) = sandbox {
+        let restricted = os::restrict(&restrictions_of(rules));
+        restricted.map_err(|problem| Error::other(format!("it cannot restrict itself: {problem}")))?;
+    }
+    serve()
+}
+
 /// Ends the process when its controller is done. Linked code that waits in an exit handler does not keep it.
-fn end() -> ! {
+pub(super) fn end() -> ! {
     let _ = spawn_for_code("jittison-end", || {
         sleep(Duration::from_secs(3));
         std::process::abort();

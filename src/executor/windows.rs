@@ -4,14 +4,15 @@ use std::os::fd::BorrowedFd;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, MemoryFault, Result};
+use crate::executor::changes::MESSAGE_BYTES;
 use crate::executor::process::ExecutorProcess;
 use crate::executor::requests::Remote;
 use crate::memory::{
-    Finalized, Frame, InFlight, MemoryManager, MemoryMap, MemoryStatistics, PeerMapper, PeerPlace, Placement, Released,
-    SegmentPlan, SlabPool, WindowLayout, WindowPeer,
+    CopyMapper, CopyPeer, Finalized, Frame, InFlight, MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics,
+    PeerMapper, PeerPlace, Placement, Released, SegmentPlan, SlabPool, WindowLayout, WindowPeer,
 };
 use crate::sync::Arc;
-use crate::wire::{Answer, PlaceOfWindow, Request, WindowPlacement, WindowShape};
+use crate::wire::{Answer, Change, PlaceOfWindow, Request, WindowPlacement, WindowShape};
 
 impl WindowPeer for Remote {
     fn reserve(&self, layout: &WindowLayout, placement: Placement) -> std::result::Result<PeerPlace, MemoryFault> {
@@ -54,12 +55,53 @@ fn wire_placement(placement: Placement) -> WindowPlacement {
     }
 }
 
+impl CopyPeer for Remote {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> std::result::Result<PeerPlace, MemoryFault> {
+        let place = self.reserve(layout, placement)?;
+        match self.0.ask(Request::MapOwnWindow { window: place.window }).map_err(refused("mapping a window"))? {
+            Answer::Done => Ok(place),
+            other => Err(refused("mapping a window")(self.0.unexpected(&other))),
+        }
+    }
+
+    fn write(&self, window: u64, offset: u64, bytes: &[u8]) {
+        for (index, part) in bytes.chunks(MESSAGE_BYTES).enumerate() {
+            let offset = offset + (index * MESSAGE_BYTES) as u64;
+            self.0.changes.push(Change::Bytes { window, offset, bytes: part.to_vec() });
+        }
+    }
+
+    fn zero(&self, window: u64, offset: u64, size: u64) {
+        self.0.changes.push(Change::Zeroes { window, offset, size });
+    }
+
+    fn send_if_many(&self) {
+        if self.0.changes.are_many() {
+            CopyPeer::send(self);
+        }
+    }
+
+    fn send(&self) {
+        // If the executor has ended, nobody runs the code.
+        let _ = self.0.send_changes();
+    }
+
+    fn release(&self, window: u64) {
+        WindowPeer::release(self, window);
+    }
+}
+
 /// The code memory of a session with an executor. `pool` makes a pool over the mapper that it gets.
 pub(crate) fn executor_memory(
     executor: &ExecutorProcess,
-    pool: impl FnOnce(PeerMapper) -> Result<SlabPool>,
+    pool: impl FnOnce(Arc<dyn MemoryMapper>) -> Result<SlabPool>,
 ) -> Result<Arc<dyn MemoryManager>> {
-    Ok(Arc::new(ExecutorMemory(pool(PeerMapper(Arc::new(Remote::new(executor))))?)))
+    let remote = Arc::new(Remote::new(executor));
+    let mapper: Arc<dyn MemoryMapper> = match executor.is_far() {
+        true => Arc::new(CopyMapper(remote)),
+        false => Arc::new(PeerMapper(remote)),
+    };
+    Ok(Arc::new(ExecutorMemory(pool(mapper)?)))
 }
 
 /// A pool whose windows run elsewhere. It has no large sections, because a pool maps them in this process.

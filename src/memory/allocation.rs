@@ -87,6 +87,17 @@ pub trait Finalized: Send + Sync {
     /// `None` if `offset` is no multiple of eight inside the segment, or if no code reads this memory.
     fn word(&self, offset: u64) -> Option<&MappedU64>;
 
+    /// Whether the code runs in a copy of this memory. Then whoever stores into a [word](Self::word) calls
+    /// [`word_stored`](Self::word_stored) after it. The default says no.
+    fn is_copied(&self) -> bool {
+        false
+    }
+
+    /// A [word](Self::word) of this allocation was stored. Memory whose code runs in a copy sends it there. The default does nothing.
+    fn word_stored(&self, word: &MappedU64) {
+        let _ = word;
+    }
+
     /// Writes `bytes` at `offset` of the read-only segment or of the data segment. Memory that several links fill is finalized
     /// before they write it.
     ///

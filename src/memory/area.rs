@@ -222,6 +222,14 @@ impl Finalized for PlacedFinalized {
         self.memory.word(offset)
     }
 
+    fn is_copied(&self) -> bool {
+        self.memory.is_copied()
+    }
+
+    fn word_stored(&self, word: &MappedU64) {
+        self.memory.word_stored(word);
+    }
+
     unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: M9 - as the caller promises.
         unsafe { self.memory.write(pool, offset, bytes) }

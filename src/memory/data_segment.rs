@@ -15,18 +15,19 @@
 //! What is outside the window is not in the header: large sections, and thread-local blocks.
 
 use crate::memory::mapper::MappedWindow;
+use crate::memory::window_image::DATA_HEADER_OFFSET;
 use crate::sync::{Arc, MappedU64, Ordering};
 
 /// The program header of the data pool. Its owner changes it under the lock of the pool's growth.
 pub(crate) struct DataSegment {
     /// Keeps the memory of `header` mapped (M4).
-    _window: Arc<dyn MappedWindow>,
+    window: Arc<dyn MappedWindow>,
     header: *const [MappedU64; WORDS],
     /// The end of the pool, as the header counts addresses.
     end: u64,
 }
 
-// SAFETY: M4 - `header` points into the window that `_window` keeps mapped, on whichever thread. The words are atomics, so access
+// SAFETY: M4 - `header` points into the window that `window` keeps mapped, on whichever thread. The words are atomics, so access
 // from several threads is no data race.
 unsafe impl Send for DataSegment {}
 // SAFETY: M4 - as for `Send`.
@@ -36,7 +37,7 @@ impl DataSegment {
     /// Declares the data pool of `window` writable, and no part of it open. `None` if no loader knows the window.
     pub(crate) fn new(window: &Arc<dyn MappedWindow>, pool_size: u64) -> Option<DataSegment> {
         let header: *const [MappedU64; WORDS] = window.data_header()?.cast();
-        let mut segment = DataSegment { _window: window.clone(), header, end: 0 };
+        let mut segment = DataSegment { window: window.clone(), header, end: 0 };
         segment.end = segment.word(ADDRESS).load(Ordering::Relaxed).wrapping_add(pool_size);
         let kind_and_flags = segment.word(KIND_AND_FLAGS).load(Ordering::Relaxed);
         segment.word(KIND_AND_FLAGS).store(kind_and_flags | WRITABLE << 32, Ordering::Relaxed);
@@ -48,12 +49,20 @@ impl DataSegment {
     pub(crate) fn grow(&self, open: u64) {
         self.set_start(open);
         self.word(MEMORY_SIZE).store(open, Ordering::Release);
+        self.changed();
     }
 
     /// The last `open` bytes of the pool are open. Before, more were.
     pub(crate) fn shrink(&self, open: u64) {
         self.word(MEMORY_SIZE).store(open, Ordering::Relaxed);
         self.set_start(open);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        if self.window.is_copied() {
+            self.window.changed(DATA_HEADER_OFFSET, (WORDS * size_of::<MappedU64>()) as u64);
+        }
     }
 
     fn set_start(&self, open: u64) {
@@ -63,7 +72,7 @@ impl DataSegment {
     }
 
     fn word(&self, index: usize) -> &MappedU64 {
-        // SAFETY: M4 - `_window` keeps the header mapped while `self` is borrowed. M6 - `data_header` promises a program header,
+        // SAFETY: M4 - `window` keeps the header mapped while `self` is borrowed. M6 - `data_header` promises a program header,
         // which has this many words, aligned to 8. They are accessed as atomics only.
         unsafe { &(&*self.header)[index] }
     }

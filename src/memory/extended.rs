@@ -124,6 +124,14 @@ impl Finalized for ExtendedFinalized {
         self.pools.word(offset)
     }
 
+    fn is_copied(&self) -> bool {
+        self.pools.is_copied()
+    }
+
+    fn word_stored(&self, word: &MappedU64) {
+        self.pools.word_stored(word);
+    }
+
     unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: M9 - as the caller promises.
         unsafe { self.pools.write(pool, offset, bytes) }

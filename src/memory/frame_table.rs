@@ -37,7 +37,7 @@
 use crate::base::ExecutorAddr;
 use crate::memory::frame::Frame;
 use crate::memory::frame_slots::FrameSlots;
-use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
+use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering, yield_point};
 
@@ -47,6 +47,8 @@ pub(crate) struct FrameTable {
     slots: *const MappedU64,
     slot_count: u64,
     entries: FrameSlots,
+    /// Whether the window is told of what is stored.
+    is_copied: bool,
 }
 
 // SAFETY: M4 - `slots` points into the window that `window` keeps mapped, on whichever thread. The slots are atomics,
@@ -74,11 +76,13 @@ impl FrameTable {
         // SAFETY: M4, M6 - `window` keeps the header mapped, and bytes 8 to 11 are in it, aligned to 4. Nobody else
         // accesses them: the window has no other table, and no unwinder looks for code in it yet.
         unsafe { (*count).store((text_size / TEXT_GRANULE) as u32, Ordering::Release) };
+        window.changed(FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET - FRAME_HEADER_OFFSET);
         Some(FrameTable {
             window: window.clone(),
             slots,
             slot_count: text_size / TEXT_GRANULE,
             entries: FrameSlots { header_addr: window.base().offset(FRAME_HEADER_OFFSET), text_start },
+            is_copied: window.is_copied(),
         })
     }
 
@@ -88,6 +92,7 @@ impl FrameTable {
         let below = first.saturating_sub(1);
         yield_point();
         self.entries.open(self.slots(below, first + slots - below), below);
+        self.changed(below, first + slots - below);
     }
 
     /// Returns the pages of the slots below `slot` to the kernel, so that they read as zero again. The slot right below
@@ -107,6 +112,7 @@ impl FrameTable {
         if !frames.is_empty() {
             yield_point();
             self.entries.fill(self.slots(first, granules), frames);
+            self.changed(first, granules);
         }
     }
 
@@ -114,6 +120,14 @@ impl FrameTable {
     pub(crate) fn clear(&self, first: u64, granules: u64) {
         yield_point();
         self.entries.clear(self.slots(first, granules), first);
+        self.changed(first, granules);
+    }
+
+    #[inline]
+    fn changed(&self, first: u64, slots: u64) {
+        if self.is_copied {
+            self.window.changed(FRAME_TABLE_OFFSET + first * FRAME_SLOT, slots * FRAME_SLOT);
+        }
     }
 
     fn slots(&self, first: u64, count: u64) -> &[MappedU64] {

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::fs::File;
 
+use memmap2::MmapRaw;
+
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
@@ -16,7 +18,8 @@ use crate::memory::mapper::Placement;
 use crate::memory::peer_mapper::PeerPlace;
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage, table_pages};
 use crate::memory::working_view::refused;
-use crate::os::{FixedPages, SharedFile, map_fixed};
+use crate::os::{FixedPages, PageKind, SharedFile, map_fixed, purge_pages};
+use crate::sync::{MappedU64, Ordering};
 
 /// A reserved or mapped window. It is unmapped when this is dropped: no code in it may run any more.
 pub(crate) struct HostedWindow {
@@ -25,6 +28,8 @@ pub(crate) struct HostedWindow {
     /// The file that the loader opened stays open, so that its inode is not used again.
     _header: File,
     is_mapped: bool,
+    /// Where this process writes its own files: everything before the data pool, and the data pool.
+    views: Option<[MmapRaw; 2]>,
 }
 
 impl HostedWindow {
@@ -48,7 +53,91 @@ impl HostedWindow {
         })?;
         let place =
             PeerPlace { window: 0, base: window.base, preferred: used.get(), nonce, is_loaded: window.is_loaded() };
-        Ok((HostedWindow { window, layout: *layout, _header: file, is_mapped: false }, place))
+        Ok((HostedWindow { window, layout: *layout, _header: file, is_mapped: false, views: None }, place))
+    }
+
+    /// Maps files of this process over the range, into which [`write`](Self::write) writes.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub(crate) fn map_own(&mut self) -> Result<(), MemoryFault> {
+        let code =
+            SharedFile::create(c"jittison", self.layout.file_size()).map_err(refused("memfd_create of the window"))?;
+        let data = SharedFile::create_fixed(c"jittison data", self.layout.pool(SegmentKind::Data).size)
+            .map_err(refused("memfd_create of the data pool"))?;
+        let views = [
+            code.map_writable().map_err(refused("mapping the window"))?,
+            data.map_writable().map_err(refused("mapping the data pool"))?,
+        ];
+        let read_only = code.reopen_read_only().map_err(refused("reopening the window read-only"))?;
+        self.map(&read_only, &data.into_file())?;
+        self.views = Some(views);
+        Ok(())
+    }
+
+    /// Writes bytes that the other process has linked. `offset` counts from the start of the window. Words at addresses that are multiples of
+    /// eight are stored as atomics, because code and unwinders may read slots meanwhile.
+    ///
+    /// # Errors
+    /// The window has no files of this process, or the range is not in one pool.
+    ///
+    /// # Safety
+    /// The bytes belong to what the other process links, or are words that it alone changes.
+    pub(crate) unsafe fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let start = self.view(offset, bytes.len() as u64)?;
+        let words = if start.addr().is_multiple_of(8) { bytes.len() / 8 } else { 0 };
+        let (whole, rest) = bytes.split_at(words * 8);
+        for (index, word) in whole.chunks_exact(8).enumerate() {
+            let value = u64::from_ne_bytes(word.try_into().expect("a chunk has eight bytes"));
+            // SAFETY: M6 - `view` has checked the range, and the word is aligned. M1 - by contract.
+            unsafe { &*start.cast::<MappedU64>().add(index) }.store(value, Ordering::Release);
+        }
+        // SAFETY: M6 - as above. M1 - by contract, nobody uses these bytes.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start.add(whole.len()), rest.len()) };
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), for zeroes. Complete pages return to the kernel.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub(crate) unsafe fn zero(&self, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        let start = self.view(offset, size)?;
+        let (first, end) =
+            (offset.next_multiple_of(PAGE_SIZE).min(offset + size), (offset + size) / PAGE_SIZE * PAGE_SIZE);
+        let end = end.max(first);
+        // SAFETY: M6 - `view` has checked the range. M1 - by contract.
+        unsafe { std::ptr::write_bytes(start, 0, (first - offset) as usize) };
+        if first < end {
+            let pages = start.wrapping_add((first - offset) as usize);
+            // SAFETY: M6 - complete pages of the range. M1 - by contract.
+            unsafe { purge_pages(pages, (end - first) as usize, PageKind::Shared) }
+                .map_err(refused("returning pages"))?;
+        }
+        // SAFETY: M6, M1 - as above.
+        unsafe {
+            std::ptr::write_bytes(start.wrapping_add((end - offset) as usize), 0, (offset + size - end) as usize)
+        };
+        Ok(())
+    }
+
+    /// Where this process writes a range.
+    fn view(&self, offset: u64, size: u64) -> Result<*mut u8, MemoryFault> {
+        let data = self.layout.pool(SegmentKind::Data);
+        let is_in = |start: u64, length: u64| {
+            offset.checked_sub(start).is_some_and(|at| at.checked_add(size).is_some_and(|end| end <= length))
+        };
+        match &self.views {
+            Some([code, _]) if is_in(0, self.layout.file_size()) => Ok(code.as_mut_ptr().wrapping_add(offset as usize)),
+            Some([_, view]) if is_in(data.offset, data.size) => {
+                Ok(view.as_mut_ptr().wrapping_add((offset - data.offset) as usize))
+            }
+            Some(_) => Err(MemoryFault::BadWindow { problem: "a range is not in one of its files" }),
+            None => Err(MemoryFault::BadWindow { problem: "its files belong to another process" }),
+        }
     }
 
     /// Maps the files of the other process over the range: `code` with everything before the data pool, and `data`.
@@ -92,4 +181,54 @@ impl HostedWindow {
 
 fn address_of(base: ExecutorAddr, offset: u64) -> *mut u8 {
     base.offset(offset).value() as *mut u8
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    fn read(address: u64, size: usize) -> Vec<u8> {
+        // SAFETY: M6 - the tests read what they have mapped.
+        unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
+    }
+
+    #[test]
+    fn what_is_written_into_a_window_of_its_own_is_at_its_base() {
+        let layout = WindowLayout::divide(64 << 20).unwrap();
+        let (mut window, place) = HostedWindow::reserve(&layout, Placement::Anywhere).unwrap();
+        // SAFETY: M1 - the window is refused.
+        assert!(unsafe { window.write(0, &[1]) }.is_err(), "it has no files yet");
+        window.map_own().unwrap();
+        assert!(window.map_own().is_err(), "it is mapped already");
+        for pool in SegmentKind::ALL {
+            let range = layout.pool(pool);
+            let at = |offset: u64| place.base.value() + offset;
+            // SAFETY: M1 - nobody uses the window.
+            unsafe {
+                window.write(range.offset, &[5; 20_000]).unwrap();
+                window.write(range.offset + 3, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+                window.write(range.offset + range.size - 1, &[6]).unwrap();
+                // Over the edges of pages, and inside of one.
+                window.zero(range.offset + 4000, 8300).unwrap();
+                window.zero(range.offset + 16_001, 5).unwrap();
+            }
+            assert_eq!(read(at(range.offset), 13), [5, 5, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 5]);
+            let found = read(at(range.offset), 20_000);
+            assert!(found[4000..12_300].iter().all(|byte| *byte == 0) && found[16_001..16_006] == [0; 5]);
+            assert_eq!((found[3999], found[12_300], found[16_000], found[16_006]), (5, 5, 5, 5));
+            assert_eq!(read(at(range.offset + range.size - 1), 1), [6]);
+        }
+        let data = layout.pool(SegmentKind::Data);
+        for (offset, size) in [
+            (layout.file_size() - 1, 2),
+            (layout.file_size(), 1),
+            (data.offset - 1, 2),
+            (data.offset + data.size - 1, 2),
+            (u64::MAX, 2),
+        ] {
+            // SAFETY: M6 - the ranges are refused.
+            let refused = unsafe { [window.write(offset, &vec![0; size as usize]), window.zero(offset, size)] };
+            assert!(refused.iter().all(Result::is_err), "{offset:#x}");
+        }
+    }
 }

@@ -169,6 +169,22 @@ pub unsafe trait MappedWindow: Send + Sync {
         nonempty(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.seal(pool, offset, size) })
     }
 
+    /// Whether the code runs in a copy of this memory, to which the mapper sends what this process writes. Then it is told of every write:
+    /// by [`seal`](Self::seal), or by [`changed`](Self::changed).
+    fn is_copied(&self) -> bool {
+        false
+    }
+
+    /// Bytes of the window were written outside of [`open`](Self::open) and [`seal`](Self::seal): of the headers, of the frame table, words
+    /// or words that running code reads. `offset` counts from the start of the window. Called only if the window
+    /// [is a copy](Self::is_copied), perhaps with locks held. The default does nothing.
+    fn changed(&self, offset: u64, size: u64) {
+        let _ = (offset, size);
+    }
+
+    /// Running code must see now what [`changed`](Self::changed). Called without a lock of the memory. The default does nothing.
+    fn send_changes(&self) {}
+
     /// Waits until no fork is under way. Called by the thread that wrote an allocation, after its last range is sealed
     /// and before it is published. A fork that begins later copies everything that was written before this call.
     fn wait_for_fork(&self) {}

@@ -72,6 +72,8 @@ mod allocation;
 mod area;
 mod batch;
 mod budget;
+#[cfg(feature = "executor")]
+mod copy_mapper;
 mod data_segment;
 mod dual_mapper;
 mod events;
@@ -123,6 +125,8 @@ mod working_view;
 
 pub use allocation::{Finalized, InFlight};
 pub(crate) use area::{Area, AreaRequest, Place, PlacedBlocks, with_places};
+#[cfg(feature = "executor")]
+pub(crate) use copy_mapper::{CopyMapper, CopyPeer};
 #[cfg(feature = "unstable")]
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;

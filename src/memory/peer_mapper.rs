@@ -100,7 +100,7 @@ impl MemoryMapper for PeerMapper {
 }
 
 /// Checks the numbers of a peer, which may be any. This process computes with them, and writes them into code.
-fn check_place(place: &PeerPlace, layout: &WindowLayout) -> Result<(), MemoryFault> {
+pub(super) fn check_place(place: &PeerPlace, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let is_inside = |base: u64| base.is_multiple_of(PAGE_SIZE) && base <= ADDRESS_SPACE - layout.size();
     match is_inside(place.base.value()) && place.base.value() != 0 && is_inside(place.preferred) {
         true => Ok(()),

@@ -144,6 +144,16 @@ impl Finalized for QuarantineFinalized {
         self.inner.as_ref().and_then(|inner| inner.word(offset))
     }
 
+    fn is_copied(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.is_copied())
+    }
+
+    fn word_stored(&self, word: &MappedU64) {
+        if let Some(inner) = &self.inner {
+            inner.word_stored(word);
+        }
+    }
+
     unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: M9 - as the caller promises.
         self.inner.as_ref().map_or(Ok(()), |inner| unsafe { inner.write(pool, offset, bytes) })

@@ -181,6 +181,20 @@ impl Finalized for SlabAllocation {
         Some(unsafe { &*word.cast::<MappedU64>() })
     }
 
+    fn is_copied(&self) -> bool {
+        self.shard.window.mapped.is_copied()
+    }
+
+    fn word_stored(&self, word: &MappedU64) {
+        let window = &self.shard.window;
+        if window.mapped.is_copied() {
+            let start = window.mapped.working_view(SegmentKind::Data).addr();
+            let offset = (std::ptr::from_ref(word).addr() - start) as u64;
+            window.mapped.changed(window.layout.pool(SegmentKind::Data).offset + offset, 8);
+            window.mapped.send_changes();
+        }
+    }
+
     unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if pool == SegmentKind::Code || !self.is_sealed || end.is_none_or(|end| end > self.plan.size(pool)) {
@@ -198,6 +212,12 @@ impl Finalized for SlabAllocation {
         // SAFETY: M6 - the range is inside the span. M9 - no code uses it, and the caller's bytes are not in a window's memory
         // that is written.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        if window.mapped.is_copied() {
+            // Not all of the span: code there may have written to the rest of it.
+            let in_pool = u64::from(span.offset) * granule_size(pool) + offset;
+            window.mapped.changed(window.layout.pool(pool).offset + in_pool, bytes.len() as u64);
+            return Ok(());
+        }
         // SAFETY: M1 - this allocation owns the span, and the lines above have opened it.
         unsafe { window.seal_spans(&spans) }
     }

@@ -28,6 +28,14 @@ impl WorkingView {
         self.pages.as_mut_ptr().wrapping_add(offset)
     }
 
+    /// Bytes at an offset from the start of the window.
+    #[cfg(feature = "executor")]
+    pub(super) fn bytes(&self, offset: u64, size: u64) -> *mut u8 {
+        let is_inside = offset.checked_add(size).is_some_and(|end| end <= self.pages.len() as u64);
+        assert!(is_inside, "the bytes lie in the file");
+        self.pages.as_mut_ptr().wrapping_add(offset as usize)
+    }
+
     pub(super) fn frame_header(&self) -> *mut u8 {
         self.pages.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize)
     }

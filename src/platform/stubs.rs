@@ -301,6 +301,10 @@ impl StubTables {
         }
         let by_name = self.by_name.lock();
         let Some((block, index)) = by_name.get(dylib.id(), name) else { return false };
+        if block.memory.is_copied() {
+            // What is stored is sent, and not with a lock held.
+            return false;
+        }
         block.memory.word(index * SLOT).is_some_and(|slot| {
             // As `Word::store`: code that jumps to the new target sees what this thread has written there.
             slot.store(target.value(), Ordering::Release);

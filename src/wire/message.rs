@@ -22,7 +22,9 @@ pub(crate) enum ToController {
 /// What the controller wants. The comment says which [`Answer`] fits; each request may also get [`Answer::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// The first one, on the control socket: restrict the process if wanted, then serve. `Facts`.
+    /// The first one on a connection by a network: prove to be allowed, and say what the connection is for. `Done`.
+    Join { token: Vec<u8>, role: Role },
+    /// The first one on the control socket, or the second: restrict the process if wanted, then serve. `Facts`.
     Start { sandbox: Option<SandboxRules> },
 
     // ---- lanes ----
@@ -35,6 +37,10 @@ pub(crate) enum Request {
     /// Map the pools of a reserved window. Two descriptors come with the message: the read-only one of code and constants,
     /// and the writable one of data. `Done`.
     MapWindow { window: u64 },
+    /// Map files of the executor into a reserved window. `Done`.
+    MapOwnWindow { window: u64 },
+    /// Write into windows with files of the executor. `Done`.
+    Write { changes: Vec<Change> },
     /// Unmap a window. `Done`.
     ReleaseWindow { window: u64 },
 
@@ -158,6 +164,8 @@ pub(crate) enum Answer {
 /// What does not change while an executor lives. It is the answer to the first request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Facts {
+    /// The id of the process.
+    pub(crate) process: u32,
     /// Functions that register handlers: `__cxa_atexit`, `on_exit`, `__cxa_thread_atexit`, `__cxa_at_quick_exit` and
     /// `__register_atfork`.
     pub(crate) handler_functions: [u64; 5],
@@ -166,6 +174,26 @@ pub(crate) struct Facts {
     pub(crate) loader_functions: [(Option<u64>, u64); 3],
     pub(crate) call_through: u64,
     pub(crate) callback: u64,
+}
+
+/// What a connection by a network is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Questions for further lanes. The first connection.
+    Back,
+    /// The start and the end. The second connection.
+    Control,
+    /// A thread of the controller.
+    Lane,
+    /// A thread of the executor, which has asked for it by this number.
+    BackLane(u64),
+}
+
+/// Bytes of a window. The offset counts from its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Change {
+    Bytes { window: u64, offset: u64, bytes: Vec<u8> },
+    Zeroes { window: u64, offset: u64, size: u64 },
 }
 
 /// What the process may still do. Paths, and limits in bytes, seconds and descriptors.
@@ -239,8 +267,9 @@ pub(crate) enum Question {
     KeepAlive { keep_alive: u64, holder: Vec<u8> },
     /// `Done`.
     DropHold { hold: u64 },
-    /// Serve a lane of a thread that the controller does not know. Its socket comes with the message. `Done`.
-    OpenLane,
+    /// Serve a lane of a thread that the controller does not know. Its socket comes with the message; by a network, the controller opens
+    /// it by this number. `Done`.
+    OpenLane { number: Option<u64> },
     /// The process calls `exit`. `Done`.
     ExitHook { hook: u64, status: Option<i32> },
 }

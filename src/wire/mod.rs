@@ -50,6 +50,6 @@ pub use mailbox::{Arrival, Mailbox};
 pub(crate) use mailbox::{Arrival, Mailbox};
 #[cfg(feature = "executor")]
 pub(crate) use message::{
-    Answer, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer, Request,
-    SandboxRules, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
+    Answer, Change, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer,
+    Request, Role, SandboxRules, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
 };

@@ -1,6 +1,7 @@
 //! Sessions whose code runs in another process of this machine (`src/executor/`).
 
 mod callbacks;
+mod far;
 mod faults;
 mod programs;
 mod running;

@@ -132,6 +132,9 @@ pub struct RunArgs {
     ///
     /// If a signal ends the program, this process reports it and ends with status 125. Libraries of -l are
     /// opened in both processes.
+    ///
+    /// tcp:HOST:PORT is a `jittison-executor --listen HOST:PORT`, perhaps of another machine, to which code and data are copied.
+    /// JITTISON_EXECUTOR_TOKEN has its token.
     #[arg(long, value_name = "PROGRAM", require_equals = true, conflicts_with = "no_exec")]
     pub executor: Option<Option<PathBuf>>,
 

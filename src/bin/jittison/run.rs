@@ -131,7 +131,10 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
     let process_id = std::process::id();
-    let running_process = executor.as_ref().map_or(process_id, ExecutorProcess::id);
+    // Threads of a process of another machine cannot be counted.
+    let is_far = args.executor.as_ref().is_some_and(|path| far_address(path.as_deref()).is_some());
+    let near = executor.as_ref().filter(|_| !is_far);
+    let running_process = near.map_or(process_id, ExecutorProcess::id);
     let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, running_process, following: None };
     if args.no_exec {
         cleanup.finish();
@@ -155,8 +158,18 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     std::process::exit(status)
 }
 
-/// Starts an executor: the program at `path`, or else the one beside this program.
+/// The address of an executor that is reached by a network.
+fn far_address(path: Option<&Path>) -> Option<&str> {
+    path?.to_str()?.strip_prefix("tcp:")
+}
+
+/// Starts an executor: the program at `path`, or else the one beside this program. Or connects to the one at `tcp:HOST:PORT`.
 fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
+    if let Some(address) = far_address(path) {
+        let token = std::env::var("JITTISON_EXECUTOR_TOKEN")
+            .map_err(|_| "`JITTISON_EXECUTOR_TOKEN` is not set: the token of the executor".to_string())?;
+        return ExecutorProcess::connect(address, &token).map_err(message_of);
+    }
     let path = match path {
         Some(path) => path.to_path_buf(),
         None => std::env::current_exe()
