@@ -28,7 +28,7 @@ use crate::memory::peer_mapper::{PeerPlace, check_place};
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
 use crate::memory::working_view::{WorkingView, check_range, refused};
 use crate::os::{PageKind, purge_pages};
-use crate::sync::{Arc, MappedU32, Ordering};
+use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
 /// The process in which windows run.
 pub(crate) trait CopyPeer: Send + Sync {
@@ -150,19 +150,33 @@ unsafe impl MappedWindow for CopyWindow {
             }
             None => self.code.bytes(offset, size),
         };
-        let are_words = start.addr().is_multiple_of(4) && size.is_multiple_of(4);
-        let bytes: Vec<u8> = if are_words {
-            // Other threads may store into such words meanwhile. Each of them reports its own store.
-            let word = |index| {
+        let is_of = |unit: usize| start.addr().is_multiple_of(unit) && (size as usize).is_multiple_of(unit);
+        // Other threads may store into words meanwhile, and each of them reports its own store. A word is read at once, as it is stored.
+        let read = || -> Vec<u8> {
+            if is_of(8) {
                 // SAFETY: M6 - the range is in a view by the checks above. M3 - what is not this caller's is stored as atomics only.
-                unsafe { &*start.cast::<MappedU32>().add(index) }.load(Ordering::Acquire)
-            };
-            (0..size as usize / 4).map(word).flat_map(u32::to_ne_bytes).collect()
-        } else {
-            // SAFETY: M6 - as above. M9 - bytes that are no words were written by this caller.
-            unsafe { std::slice::from_raw_parts(start, size as usize) }.to_vec()
+                let word = |index| unsafe { &*start.cast::<MappedU64>().add(index) }.load(Ordering::Acquire);
+                (0..size as usize / 8).map(word).flat_map(u64::to_ne_bytes).collect()
+            } else if is_of(4) {
+                // SAFETY: M6, M3 - as above.
+                let word = |index| unsafe { &*start.cast::<MappedU32>().add(index) }.load(Ordering::Acquire);
+                (0..size as usize / 4).map(word).flat_map(u32::to_ne_bytes).collect()
+            } else {
+                // SAFETY: M6 - as above. M9 - bytes that are no words were written by this caller.
+                unsafe { std::slice::from_raw_parts(start, size as usize) }.to_vec()
+            }
         };
-        self.reserved.peer.write(self.reserved.place.window, offset, &bytes);
+        // Between the reading and the giving, another thread may have stored and given a newer value, which the older one would replace.
+        // Whoever gives an older value after a newer one reads the newer one here.
+        let mut bytes = read();
+        loop {
+            self.reserved.peer.write(self.reserved.place.window, offset, &bytes);
+            let now = read();
+            if now == bytes {
+                return;
+            }
+            bytes = now;
+        }
     }
 
     fn send_changes(&self) {
@@ -248,6 +262,8 @@ mod tests {
         sent: usize,
         written: u64,
         windows: i64,
+        /// Called by the next write, before it has an effect.
+        before_write: Option<Box<dyn FnOnce() + Send>>,
     }
 
     impl Received {
@@ -291,6 +307,8 @@ mod tests {
 
         fn write(&self, window: u64, offset: u64, bytes: &[u8]) {
             assert_eq!(window, 7);
+            let interruption = self.0.lock().before_write.take();
+            interruption.into_iter().for_each(|interrupt| interrupt());
             let mut received = self.0.lock();
             received.written += bytes.len() as u64;
             received.edit(offset, bytes.len() as u64, |part, at| part.copy_from_slice(&bytes[at..at + part.len()]));
@@ -374,6 +392,25 @@ mod tests {
         drop(again);
         drop(pool);
         assert_eq!(mirror.0.lock().windows, 0);
+    }
+
+    #[test]
+    fn the_last_value_of_a_word_arrives_whichever_thread_is_slower() {
+        let mirror = Arc::new(Mirror(Mutex::new(Received::default())));
+        let pool = SlabPool::with_mapper(CopyMapper(mirror.clone()), SlabPoolOptions::default()).unwrap();
+        let (memory, _) = linked(&pool, &plan(100, 40, 24, 0), 1);
+        let memory: Arc<dyn Finalized> = memory.into();
+        let store = |memory: &dyn Finalized, value| {
+            let word = memory.word(8).unwrap();
+            word.store(value, Ordering::Release);
+            memory.word_stored(word);
+        };
+        // Another thread stores a newer value and gives it, after this one has read the older value and before it gives that.
+        let other = memory.clone();
+        mirror.0.lock().before_write = Some(Box::new(move || store(&*other, 2)));
+        store(&*memory, 1);
+        assert_eq!(memory.word(8).unwrap().load(Ordering::Acquire), 2);
+        assert_eq!(mirror.bytes(memory.address(SegmentKind::Data).offset(8), 8), 2u64.to_le_bytes());
     }
 
     #[test]
