@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jittison::executor::{ExecutorProcess, Sandbox};
 use jittison::{ErrorKind, Jit};
-use jittison_test_tools::{PrivateDir, emulated, is_rerun, rerun, this_test};
+use jittison_test_tools::{PrivateDir, emulated, is_rerun, require_that, rerun, this_test};
 
 use crate::{Remote, c};
 
@@ -66,6 +66,18 @@ long allocate(long bytes) { char *p = malloc(bytes); if (!p) return 0; memset(p,
 void spin(void) { for (volatile long i = 0; ; i++); }
 "#;
 
+/// Whether the kernel can restrict files. If not, the test is skipped.
+fn has_landlock() -> bool {
+    let started = ExecutorProcess::start_sandboxed(command(), &Sandbox::new());
+    let is_missing = started.is_err_and(|error| error.to_string().contains("Landlock"));
+    require_that(!is_missing, "Linux 6.2 with Landlock")
+}
+
+/// The object of [`ATTEMPTS`].
+fn attempts() -> Option<Vec<u8>> {
+    c(ATTEMPTS).filter(|_| has_landlock())
+}
+
 /// A sandboxed executor with the functions of [`ATTEMPTS`].
 struct Sandboxed(Remote);
 
@@ -94,7 +106,7 @@ impl Sandboxed {
 
 #[test]
 fn a_sandbox_refuses_files_sockets_processes_and_other_processes() {
-    let Some(object) = c(ATTEMPTS) else { return };
+    let Some(object) = attempts() else { return };
     let folder = PrivateDir::new();
     let file = folder.path("file");
     std::fs::write(&file, "text").unwrap();
@@ -144,7 +156,7 @@ fn a_sandbox_refuses_files_sockets_processes_and_other_processes() {
 
 #[test]
 fn code_in_a_sandbox_has_memory_threads_and_its_own_signals() {
-    let Some(object) = c(ATTEMPTS) else { return };
+    let Some(object) = attempts() else { return };
     let sandboxed = Sandboxed::start(&Sandbox::new(), &object);
     assert_eq!(sandboxed.0.call("new_thread", &[41]), 42);
     assert_eq!(sandboxed.0.call("allocate", &[64 << 20]), 64 << 20);
@@ -163,7 +175,7 @@ fn thread_local_variables_exceptions_and_lazy_functions_work_in_a_sandbox() {
     let source = "#include <stdexcept>
         static thread_local long own = 3; struct Set { long n; Set() : n(4) {} } set;
         extern \"C\" long test(long n) { try { if (n) throw std::runtime_error(\"x\"); } catch (const std::exception &) { return ++own + set.n; } return 0; }";
-    let Some(object) = crate::cpp(source) else { return };
+    let (Some(object), true) = (crate::cpp(source), has_landlock()) else { return };
     let executor = ExecutorProcess::start_sandboxed(command(), &Sandbox::new().read_libraries()).unwrap();
     let jit = Jit::builder().executor(&executor).library("libstdc++.so.6").build().unwrap();
     let remote = Remote { executor, jit };
@@ -174,7 +186,7 @@ fn thread_local_variables_exceptions_and_lazy_functions_work_in_a_sandbox() {
 
 #[test]
 fn paths_that_a_sandbox_names_are_read_and_written_and_no_others() {
-    let Some(object) = c(ATTEMPTS) else { return };
+    let Some(object) = attempts() else { return };
     let folder = PrivateDir::new();
     let at = |name: &str| folder.path(name);
     ["read", "write", "other"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
@@ -202,7 +214,7 @@ fn paths_that_a_sandbox_names_are_read_and_written_and_no_others() {
 
 #[test]
 fn memory_and_processor_time_of_a_sandbox_are_limited() {
-    let Some(object) = c(ATTEMPTS) else { return };
+    let Some(object) = attempts() else { return };
     let sandboxed = Sandboxed::start(&Sandbox::new().memory(64 << 20), &object);
     assert_eq!(sandboxed.0.call("allocate", &[8 << 20]), 8 << 20);
     assert_eq!(sandboxed.0.call("allocate", &[256 << 20]), 0);
@@ -222,7 +234,7 @@ fn a_sandbox_that_cannot_be_made_starts_nothing() {
         let Err(error) = jittison::executor::serve_standard_input();
         panic!("{error}");
     }
-    if !jittison_test_tools::require_x86_64() {
+    if !jittison_test_tools::require_x86_64() || !has_landlock() {
         return;
     }
     let refused =
