@@ -25,7 +25,7 @@ use crate::session::{
     ClaimedSymbol, Event, ExecutionSession, JitDylib, ManagerRank, MaterializationResponsibility, MaterializationUnit,
     NameSink, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
-use crate::sync::{Arc, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 
 /// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). [Register](Self::register) it with the session.
 pub struct StubManager {
@@ -38,6 +38,8 @@ struct StubTables {
     ledger: MemoryLedger<Arc<StubBlock>>,
     /// A leaf lock: no other lock is taken under it.
     by_name: Mutex<StubsByName>,
+    /// Whether the slots are copied to where the code runs ([`Finalized::is_copied`]). Set before a stub has its name.
+    are_copied: AtomicBool,
 }
 
 /// Stubs by dylib, then by name.
@@ -70,7 +72,11 @@ impl HasMemory for Arc<StubBlock> {
 impl StubManager {
     /// Makes a manager that allocates stubs from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
-        let tables = StubTables { ledger: MemoryLedger::new(), by_name: Mutex::new(StubsByName::default()) };
+        let tables = StubTables {
+            ledger: MemoryLedger::new(),
+            by_name: Mutex::new(StubsByName::default()),
+            are_copied: AtomicBool::new(false),
+        };
         Arc::new(StubManager { memory, tables: Arc::new(tables) })
     }
 
@@ -204,6 +210,9 @@ impl StubManager {
             slot.copy_from_slice(&target.value().to_le_bytes());
         }
         let memory: Arc<dyn Finalized> = memory.finalize(Vec::new())?.into();
+        if memory.is_copied() {
+            self.tables.are_copied.store(true, Ordering::Relaxed);
+        }
         // Without the word, a redirect would do nothing, and callers would stay in the old target.
         if self.memory.can_run() && memory.word(0).is_none() {
             let problem =
@@ -301,8 +310,8 @@ impl StubTables {
         }
         let by_name = self.by_name.lock();
         let Some((block, index)) = by_name.get(dylib.id(), name) else { return false };
-        if block.memory.is_copied() {
-            // What is stored is sent, and not with a lock held.
+        // What is stored is sent then, and not with a lock held.
+        if self.are_copied.load(Ordering::Relaxed) {
             return false;
         }
         block.memory.word(index * SLOT).is_some_and(|slot| {
