@@ -12,6 +12,8 @@ pub(crate) struct Word {
     word: NonNull<MappedU64>,
     /// The allocation that contains `word`.
     memory: Arc<dyn Finalized>,
+    /// Whether the memory is told of each store.
+    is_copied: bool,
 }
 
 // SAFETY: M3 - the word is an atomic, so several threads may access it. M4, M8 - `memory` is `Send + Sync` and keeps the
@@ -24,7 +26,7 @@ impl Word {
     /// The word at `offset` of the data segment, or `None` if [`Finalized::word`] returns none.
     pub(crate) fn new(memory: &Arc<dyn Finalized>, offset: u64) -> Option<Word> {
         let word = NonNull::from(memory.word(offset)?);
-        Some(Word { word, memory: memory.clone() })
+        Some(Word { word, memory: memory.clone(), is_copied: memory.is_copied() })
     }
 
     /// Stores `value`. A thread that reads it sees everything that this thread did before.
@@ -61,7 +63,11 @@ impl Word {
         before
     }
 
+    #[inline]
     fn stored(&self) {
+        if !self.is_copied {
+            return;
+        }
         // SAFETY: M4, M8 - `memory` keeps the word mapped at this address.
         self.memory.word_stored(unsafe { self.word.as_ref() });
     }
