@@ -170,7 +170,11 @@ impl ExecutorProcess {
     /// # Errors
     /// Nobody listens at the address, or no executor of this version and architecture, or it has another token or a controller already.
     pub fn connect(address: impl ToSocketAddrs, token: &str) -> Result<ExecutorProcess> {
-        let unknown = |problem: String| Error::other(format!("no executor was reached: {problem}"));
+        let unknown = |problem: String| {
+            Error::other(format!(
+                "no executor was reached: {problem}; start `jittison-executor --listen` there, with the same token"
+            ))
+        };
         let addresses = address.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
         let mut problem = "the name has no address".to_string();
         for address in addresses {
