@@ -141,7 +141,10 @@ mod tests {
         let [controller, executor] = [Side::Controller, Side::Executor].map(greeting);
         assert_eq!(controller.replace("controller", "executor"), executor);
         assert_ne!(controller, executor);
-        assert!(controller.contains("protocol 1") && controller.contains(env!("CARGO_PKG_VERSION")), "{controller}");
+        assert!(
+            controller.contains(&format!("protocol {PROTOCOL}")) && controller.contains(env!("CARGO_PKG_VERSION")),
+            "{controller}"
+        );
     }
 
     #[cfg(feature = "unstable")]
