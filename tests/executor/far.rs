@@ -90,6 +90,20 @@ fn code_and_data_are_copied_and_removed() {
 }
 
 #[test]
+fn a_session_that_ends_takes_nothing_from_another_one_of_the_same_executor() {
+    let Some(object) = c("static long n = 40; long next(void) { return ++n; }") else { return };
+    let far = Far::start();
+    let ending = Jit::builder().executor(&far.remote.executor).build().unwrap();
+    let tracker = ending.main_dylib().create_tracker().unwrap();
+    ending.link_object(&tracker, "next.o", &object[..]).unwrap();
+    // What the end of the session has changed in its window was not sent yet.
+    drop((tracker, ending));
+    let _tracker = far.remote.add("next.o", &object);
+    let next = find!(far, "next", fn() -> i64);
+    assert_eq!([next.try_call().unwrap(), next.try_call().unwrap()], [41, 42]);
+}
+
+#[test]
 fn what_code_has_written_stays_when_other_code_is_linked_and_removed() {
     let module = |number: u32| {
         c(&format!("static long calls{number} = {number}; long next{number}(void) {{ return ++calls{number}; }}"))
