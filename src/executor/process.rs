@@ -420,9 +420,23 @@ impl Peer {
         if !self.is_far() {
             return Ok(());
         }
-        while let Some(batch) = self.changes.take() {
-            let Batch { changes, sending: _sending } = batch;
-            self.tell(Request::Write { changes })?;
+        self.check()?;
+        let lane = self.lane()?;
+        while let Some(Batch { changes, sending }) = self.changes.take() {
+            let request = ToExecutor::Ask(Request::Write { changes });
+            let frame = wire::encode(&request).map_err(Broken::from);
+            let answer = frame.and_then(|frame| self.converse(&lane, &frame, &[]));
+            // The end of an executor drops what its threads held, which may change memory.
+            drop(sending);
+            match answer {
+                Ok(Answer::Done) => {}
+                Ok(other) => {
+                    // It lacks bytes that code needs, so it must run none. This fails only if the process has ended.
+                    let _ = self.kill();
+                    return Err(self.error(self.wait(&format!("because it did not take what was linked: {other:?}"))));
+                }
+                Err(broken) => return Err(self.broken(&request, &broken)),
+            }
         }
         Ok(())
     }
