@@ -9,7 +9,7 @@
 //! sent, and ranges arrive in the order in which they were taken.
 
 use crate::sync::{HintUsize, Mutex, MutexGuard, Ordering, Queue, Rank};
-use crate::wire::Change;
+use crate::wire::{Change, Request};
 
 /// What was taken.
 pub(super) struct Changes {
@@ -53,6 +53,20 @@ impl Changes {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         (!changes.is_empty()).then_some(Batch { changes, sending })
     }
+}
+
+/// Whether code may run for a request.
+pub(super) fn runs_code(request: &Request) -> bool {
+    use Request::{Call, CallMain, EndProgram, RunExitHandlers, RunInitializer, RunThreadDestructors};
+    matches!(
+        request,
+        Call { .. }
+            | CallMain { .. }
+            | EndProgram { .. }
+            | RunExitHandlers { .. }
+            | RunInitializer { .. }
+            | RunThreadDestructors { .. }
+    )
 }
 
 fn size_of_bytes(change: &Change) -> usize {

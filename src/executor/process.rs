@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
-use crate::executor::changes::{Batch, Changes};
+use crate::executor::changes::{Batch, Changes, runs_code};
 use crate::executor::crash_page::CrashPage;
 use crate::executor::endpoint::Endpoint;
 use crate::executor::lane::{Broken, Lane};
@@ -621,20 +621,6 @@ impl Peer {
         });
         ErrorKind::ExecutorEnded { process: self.process, how: ended.how.clone(), crash }.into()
     }
-}
-
-/// Whether code may run for a request.
-fn runs_code(request: &Request) -> bool {
-    use Request::{Call, CallMain, EndProgram, RunExitHandlers, RunInitializer, RunThreadDestructors};
-    matches!(
-        request,
-        Call { .. }
-            | CallMain { .. }
-            | EndProgram { .. }
-            | RunExitHandlers { .. }
-            | RunInitializer { .. }
-            | RunThreadDestructors { .. }
-    )
 }
 
 /// Waits for a process, and kills it after [`GRACE`]. Returns its status, and whether it was killed.
