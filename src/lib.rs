@@ -198,8 +198,6 @@ mod wire;
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
 pub use host::{Function, Symbol};
-#[cfg(feature = "executor")]
-pub use jit::RemoteFunction;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use jit::TierState;
@@ -208,6 +206,8 @@ pub use jit::{
     Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,
     ReOptimized, Reload, Reloader, RolledBack, Stub,
 };
+#[cfg(feature = "executor")]
+pub use jit::{RemoteFunction, Restarted};
 #[doc(inline)]
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::{InputFile, MappedFile};

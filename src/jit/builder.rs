@@ -24,7 +24,11 @@ use crate::error::Result;
 #[cfg(feature = "executor")]
 use crate::executor::{ExecutorProcess, Remote, executor_memory};
 use crate::host::{Executor, InProcess, LazyFailureHandler};
+#[cfg(feature = "executor")]
+use crate::jit::inner::Kept;
 use crate::jit::inner::{Jit, JitInner, Runs};
+#[cfg(feature = "executor")]
+use crate::jit::kept_objects::KeptObjects;
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
@@ -37,7 +41,7 @@ use crate::platform::{
 #[cfg(feature = "executor")]
 use crate::session::enable_calls_elsewhere;
 use crate::session::{
-    ErrorReporter, Event, ExecutionSession, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
+    ErrorReporter, Event, ExecutionSession, ManagerRank, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
 };
 use crate::sync::{Arc, Mutex};
 
@@ -52,7 +56,7 @@ use crate::sync::{Arc, Mutex};
 /// assert_eq!(jit.memory_statistics().live_bytes, 0);
 /// # Ok(()) }
 /// ```
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct JitBuilder {
     memory: Option<Arc<dyn MemoryManager>>,
     pool: SlabPoolOptions,
@@ -71,6 +75,8 @@ pub struct JitBuilder {
     executor: Option<Arc<dyn Executor>>,
     #[cfg(feature = "executor")]
     executor_process: Option<ExecutorProcess>,
+    #[cfg(feature = "executor")]
+    keeps_objects: bool,
 }
 
 impl JitBuilder {
@@ -222,6 +228,14 @@ impl JitBuilder {
         self
     }
 
+    /// Keeps the bytes of each object until its tracker is removed, so that [`Jit::restart`] can link them in another executor. Bytes that
+    /// the caller shares ([`ObjectBuffer`](crate::link::ObjectBuffer)) are not copied.
+    #[cfg(feature = "executor")]
+    pub fn keep_objects(mut self) -> JitBuilder {
+        self.keeps_objects = true;
+        self
+    }
+
     /// Runs linked code through `executor`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn run_through(mut self, executor: Arc<dyn Executor>) -> JitBuilder {
@@ -234,6 +248,10 @@ impl JitBuilder {
     /// # Errors
     /// The kernel refuses address space for code memory, or the file of the [`profiler`](Self::profiler) cannot be created.
     pub fn build(self) -> Result<Jit> {
+        #[cfg(feature = "executor")]
+        let kept = self.keeps_objects.then(|| self.kept());
+        #[cfg(not(feature = "executor"))]
+        let kept = None;
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         #[cfg(feature = "executor")]
@@ -306,6 +324,9 @@ impl JitBuilder {
         lazy.register(&session);
         stubs.register(&session);
         initializers.register(&session);
+        if let Some(kept) = &kept {
+            session.register_ranked(ManagerRank::CodeMemory, kept.objects.clone());
+        }
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
         let (weak, weak_layer) = (Arc::downgrade(&initializers), Arc::downgrade(&layer));
@@ -325,7 +346,18 @@ impl JitBuilder {
             initializers,
             static_libraries,
             spare_dylibs: SpareDylibs::new(),
+            kept,
         })))
+    }
+}
+
+#[cfg(feature = "executor")]
+impl JitBuilder {
+    /// What the session keeps for a restart.
+    fn kept(&self) -> Kept {
+        let settings = self.clone();
+        let rebuild = Box::new(move |executor: &ExecutorProcess| settings.clone().executor(executor).build());
+        Kept { objects: Arc::new(KeptObjects::new()), rebuild }
     }
 }
 

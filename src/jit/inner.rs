@@ -1,17 +1,20 @@
 //! [`Jit`] and [`JitInner`]: the handle of a session with its services, and what all clones of the handle share.
 //!
-//! The other files of this room import this one and add methods to [`Jit`]; this one imports only `spare_dylibs.rs`. So it also
+//! The other files of this room import this one and add methods to [`Jit`]; this one imports only the lists in `spare_dylibs.rs` and `kept_objects.rs`. So it also
 //! holds the three steps that they have in common: find a symbol, run the initialisers that wait, and report a missing symbol.
 
 use rustc_hash::FxHashMap;
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, MemoryFault, Result};
+#[cfg(feature = "executor")]
+use crate::executor::ExecutorProcess;
 use crate::host::Executor;
+use crate::jit::kept_objects::{KeptObjects, KeptSource};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
-use crate::session::{self, ExecutionSession, JitDylib, SymbolFlags, SymbolRef, SymbolWatch};
+use crate::session::{self, ExecutionSession, JitDylib, ResourceTracker, SymbolFlags, SymbolRef, SymbolWatch};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
@@ -52,6 +55,16 @@ pub(in crate::jit) struct JitInner {
     /// By dylib id. Weak, because the dylib holds its static libraries as a generator.
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
     pub(in crate::jit) spare_dylibs: SpareDylibs,
+    /// `None`: the session does not keep what was added.
+    pub(in crate::jit) kept: Option<Kept>,
+}
+
+/// What a session keeps for a restart.
+pub(in crate::jit) struct Kept {
+    pub(in crate::jit) objects: Arc<KeptObjects>,
+    /// Builds a session with the same settings in another executor.
+    #[cfg(feature = "executor")]
+    pub(in crate::jit) rebuild: Box<dyn Fn(&ExecutorProcess) -> Result<Jit> + Send + Sync>,
 }
 
 /// Where linked code runs.
@@ -89,6 +102,23 @@ impl JitInner {
     #[inline]
     pub(in crate::jit) fn check_runs_here(&self) -> Result<()> {
         if self.runs == Runs::Elsewhere { Err(ErrorKind::RunsElsewhere.into()) } else { Ok(()) }
+    }
+
+    /// Adds something by `add`. If that succeeds, a session that keeps its objects records `source` under the key of the tracker.
+    #[inline]
+    pub(in crate::jit) fn add_kept<T, R>(
+        &self,
+        tracker: &ResourceTracker,
+        name: &str,
+        input: T,
+        source: impl FnOnce(&T) -> KeptSource,
+        add: impl FnOnce(T) -> Result<R>,
+    ) -> Result<R> {
+        let Some(kept) = &self.kept else { return add(input) };
+        let source = source(&input);
+        let added = add(input)?;
+        kept.objects.record(tracker, name, source);
+        Ok(added)
     }
 
     /// The address and the flags of a symbol that is ready, or is linked by this call.

@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::error::{ErrorKind, Result};
 use crate::jit::files::open_archive;
 use crate::jit::inner::Jit;
+use crate::jit::kept_objects::KeptSource;
 use crate::platform::{StaticLibraries, add_whole_archive};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker};
 use crate::sync::Arc;
@@ -108,6 +109,9 @@ impl Jit {
     /// defines a symbol again. Then the members that were added are removed.
     pub fn add_archive_whole(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<usize> {
         self.0.check_own(tracker.dylib_handle())?;
-        add_whole_archive(self.layer(), tracker, &open_archive(path.as_ref())?)
+        let archive = Arc::new(open_archive(path.as_ref())?);
+        let name = path.as_ref().display().to_string();
+        let source = |archive: &Arc<_>| KeptSource::WholeArchive(Arc::clone(archive));
+        self.0.add_kept(tracker, &name, archive, source, |archive| add_whole_archive(self.layer(), tracker, &archive))
     }
 }

@@ -111,6 +111,16 @@ impl StaticLibraries {
         Arc::make_mut(&mut self.state.lock().archives).add(archives)
     }
 
+    /// Takes the archives of `other`, unless this generator has some.
+    #[cfg(feature = "executor")]
+    pub(crate) fn share_archives(&self, other: &StaticLibraries) {
+        let archives = other.current_archives();
+        let mut state = self.state.lock();
+        if state.archives.is_empty() {
+            state.archives = archives;
+        }
+    }
+
     /// Sets whether members that were removed, or that failed to link, are added again when they are needed again. At first they
     /// are. If they are not, each member fails at most once, and what needs it gets the cause of that.
     #[cfg(feature = "unstable")]

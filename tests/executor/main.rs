@@ -4,6 +4,7 @@ mod callbacks;
 mod far;
 mod faults;
 mod programs;
+mod restart;
 mod running;
 mod sandbox;
 mod typed;

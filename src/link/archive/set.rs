@@ -53,6 +53,12 @@ impl Listing {
 }
 
 impl ArchiveSet {
+    /// Whether it has no archive.
+    #[cfg(feature = "executor")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.archives.is_empty()
+    }
+
     /// Adds archives after the existing ones.
     ///
     /// # Errors

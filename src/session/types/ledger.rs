@@ -81,6 +81,18 @@ impl<R> Ledger<R> {
         })
     }
 
+    /// A copy of all resources with their keys, in no order. Each shard is read at its own time.
+    #[cfg_attr(not(feature = "executor"), allow(dead_code))]
+    pub(crate) fn copied(&self) -> Vec<(ResourceKey, R)>
+    where
+        R: Clone,
+    {
+        let all_of = |owned: &OwnedByKey<R>| -> Vec<_> {
+            owned.iter().flat_map(|(key, owned)| owned.iter().map(|one| (*key, one.clone()))).collect()
+        };
+        self.shards.iter().flat_map(|shard| shard.with(all_of)).collect()
+    }
+
     /// The number of keys that own at least one resource.
     pub fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| shard.with(KeyCount::key_count)).sum()
