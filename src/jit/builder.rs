@@ -24,9 +24,7 @@ use crate::error::Result;
 #[cfg(feature = "executor")]
 use crate::executor::{ExecutorProcess, Remote, executor_memory};
 use crate::host::{Executor, InProcess, LazyFailureHandler};
-#[cfg(feature = "executor")]
-use crate::jit::inner::Kept;
-use crate::jit::inner::{Jit, JitInner, Runs};
+use crate::jit::inner::{Jit, JitInner, Kept, Runs};
 #[cfg(feature = "executor")]
 use crate::jit::kept_objects::KeptObjects;
 use crate::jit::spare_dylibs::SpareDylibs;
@@ -251,7 +249,7 @@ impl JitBuilder {
         #[cfg(feature = "executor")]
         let kept = self.keeps_objects.then(|| self.kept());
         #[cfg(not(feature = "executor"))]
-        let kept = None;
+        let kept: Option<Kept> = None;
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         #[cfg(feature = "executor")]

@@ -15,16 +15,16 @@ use jittison_test_tools::{PrivateDir, emulated};
 
 use crate::{Remote, c, cpp};
 
-const TOKEN: &str = "0123456789abcdef";
+pub const TOKEN: &str = "0123456789abcdef";
 
 /// An executor that listens on the loopback interface. It is killed when this is dropped, if it has not ended.
-struct Listening {
-    address: SocketAddr,
+pub struct Listening {
+    pub address: SocketAddr,
     child: Child,
 }
 
 impl Listening {
-    fn start() -> Listening {
+    pub fn start() -> Listening {
         Listening::start_with(Stdio::inherit())
     }
 

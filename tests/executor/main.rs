@@ -3,6 +3,7 @@
 mod callbacks;
 mod far;
 mod faults;
+mod many;
 mod programs;
 mod restart;
 mod running;

@@ -185,16 +185,19 @@ fn a_restart_that_fails_leaves_nothing_and_can_be_made_again() {
 
 #[test]
 fn a_session_holds_bytes_of_objects_as_long_as_their_trackers_live() {
-    struct Bytes(Vec<u8>, Arc<()>);
+    struct Bytes {
+        bytes: Vec<u8>,
+        _held: Arc<()>,
+    }
     impl AsRef<[u8]> for Bytes {
         fn as_ref(&self) -> &[u8] {
-            &self.0
+            &self.bytes
         }
     }
     let Some(object) = c("long one(void) { return 1; }") else { return };
     let executor = start();
     let held = Arc::new(());
-    let buffer = || jittison::link::ObjectBuffer::new(Bytes(object.clone(), held.clone()));
+    let buffer = || jittison::link::ObjectBuffer::new(Bytes { bytes: object.clone(), _held: held.clone() });
     let (keeping, plain) = (kept(&executor), Jit::builder().executor(&executor).build().unwrap());
     for (jit, count) in [(&keeping, 2), (&plain, 1)] {
         let tracker = jit.main_dylib().create_tracker().unwrap();

@@ -30,6 +30,7 @@
 #![warn(missing_docs)]
 
 mod entries;
+mod objects;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -43,6 +44,8 @@ use lru::DefaultHasher;
 use parking_lot::Mutex;
 
 use crate::entries::{Entries, Listed};
+
+pub use objects::ObjectCache;
 
 /// Compiled code by key. Shared by reference between threads.
 ///
