@@ -1,4 +1,4 @@
-//! [`Changes`]: bytes that an executor by a network must have before it runs code.
+//! [`Changes`]: bytes that an executor that shares no memory must have before it runs code: one by a network, or in a sandbox.
 //!
 //! | step | who |
 //! |---|---|

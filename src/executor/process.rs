@@ -63,6 +63,7 @@ struct Parts {
     child: Option<Child>,
     crash_page: Option<CrashPage>,
     endpoint: Option<Endpoint>,
+    is_copied: bool,
 }
 
 /// What the clones and the sessions share.
@@ -81,10 +82,10 @@ pub(super) struct Peer {
     /// `None`: somebody else has started it, and it is reached by a network.
     child: Option<Mutex<Child>>,
     crash_page: Option<CrashPage>,
-    /// Where further lanes connect. `None`: lanes are sockets of this machine, and memory is shared.
+    /// Where further lanes connect. `None`: lanes are sockets of this machine.
     endpoint: Option<Endpoint>,
-    /// What it must have before it runs code, if memory is not shared.
-    pub(super) changes: Changes,
+    /// What it must have before it runs code. `None`: memory is shared.
+    pub(super) changes: Option<Changes>,
     /// The status with which its code has called `exit`, plus one. 0: it has not, as far as is known.
     exit_called: HintUsize,
     /// How long a thread waits for one message, in nanoseconds. 0: without a limit.
@@ -144,6 +145,7 @@ impl ExecutorProcess {
         if crate::arch::FETCHES_EARLY {
             return Err(failed("executors are supported on x86-64 only".to_string()));
         }
+        let is_sandboxed = sandbox.is_some();
         let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
         let control_end = control.try_clone().map_err(|error| failed(error.to_string()))?;
         let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
@@ -158,7 +160,8 @@ impl ExecutorProcess {
             failed(format!("it does not serve as an executor: {problem}"))
         })?;
         drop(back_other);
-        let parts = Parts { control, control_end, child: Some(child), crash_page: Some(crash_page), endpoint: None };
+        let (child, crash_page) = (Some(child), Some(crash_page));
+        let parts = Parts { control, control_end, child, crash_page, endpoint: None, is_copied: is_sandboxed };
         ExecutorProcess::new(parts, facts, back)
     }
 
@@ -200,13 +203,13 @@ impl ExecutorProcess {
             ToController::Answer(Answer::Facts(facts)) => facts,
             other => return Err(format!("{}: it answered {other:?}", endpoint.address)),
         };
-        let parts = Parts { control, control_end, child, crash_page: None, endpoint: Some(endpoint) };
+        let parts = Parts { control, control_end, child, crash_page: None, endpoint: Some(endpoint), is_copied: true };
         ExecutorProcess::new(parts, facts, back).map_err(|error| error.to_string())
     }
 
     fn new(parts: Parts, facts: Facts, back: Lane) -> Result<ExecutorProcess> {
         static NEXT: MappedU64 = MappedU64::new(0);
-        let Parts { control, control_end, child, crash_page, endpoint } = parts;
+        let Parts { control, control_end, child, crash_page, endpoint, is_copied } = parts;
         let peer = Arc::new(Peer {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             owner: std::process::id(),
@@ -217,7 +220,7 @@ impl ExecutorProcess {
             child: child.map(Mutex::new),
             crash_page,
             endpoint: endpoint.clone(),
-            changes: Changes::new(),
+            changes: is_copied.then(Changes::new),
             exit_called: HintUsize::new(0),
             time_to_answer: HintUsize::new(0),
             ended: StaticCell::new(),
@@ -227,9 +230,9 @@ impl ExecutorProcess {
         Ok(ExecutorProcess(peer))
     }
 
-    /// Whether it is reached by a network, so that no memory is shared.
-    pub(super) fn is_far(&self) -> bool {
-        self.0.is_far()
+    /// Whether code and data are copied to it, instead of shared with it.
+    pub(super) fn is_copied(&self) -> bool {
+        self.0.changes.is_some()
     }
 
     /// Starts the program that `JITTISON_EXECUTOR` names, if the environment has it. For tests and the command line.
@@ -417,12 +420,10 @@ impl Peer {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(super) fn send_changes(self: &Arc<Self>) -> Result<()> {
-        if !self.is_far() {
-            return Ok(());
-        }
+        let Some(taken) = &self.changes else { return Ok(()) };
         self.check()?;
         let lane = self.lane()?;
-        while let Some(Batch { changes, sending }) = self.changes.take() {
+        while let Some(Batch { changes, sending }) = taken.take() {
             let request = ToExecutor::Ask(Request::Write { changes });
             let frame = wire::encode(&request).map_err(Broken::from);
             let answer = frame.and_then(|frame| self.converse(&lane, &frame, &[]));

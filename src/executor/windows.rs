@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, MemoryFault, Result};
-use crate::executor::changes::MESSAGE_BYTES;
+use crate::executor::changes::{Changes, MESSAGE_BYTES};
 use crate::executor::process::ExecutorProcess;
 use crate::executor::requests::Remote;
 use crate::memory::{
@@ -65,18 +65,21 @@ impl CopyPeer for Remote {
     }
 
     fn write(&self, window: u64, offset: u64, bytes: &[u8]) {
+        let Some(changes) = &self.0.changes else { return };
         for (index, part) in bytes.chunks(MESSAGE_BYTES).enumerate() {
             let offset = offset + (index * MESSAGE_BYTES) as u64;
-            self.0.changes.push(Change::Bytes { window, offset, bytes: part.to_vec() });
+            changes.push(Change::Bytes { window, offset, bytes: part.to_vec() });
         }
     }
 
     fn zero(&self, window: u64, offset: u64, size: u64) {
-        self.0.changes.push(Change::Zeroes { window, offset, size });
+        if let Some(changes) = &self.0.changes {
+            changes.push(Change::Zeroes { window, offset, size });
+        }
     }
 
     fn send_if_many(&self) {
-        if self.0.changes.are_many() {
+        if self.0.changes.as_ref().is_some_and(Changes::are_many) {
             CopyPeer::send(self);
         }
     }
@@ -97,7 +100,7 @@ pub(crate) fn executor_memory(
     pool: impl FnOnce(Arc<dyn MemoryMapper>) -> Result<SlabPool>,
 ) -> Result<Arc<dyn MemoryManager>> {
     let remote = Arc::new(Remote::new(executor));
-    let mapper: Arc<dyn MemoryMapper> = match executor.is_far() {
+    let mapper: Arc<dyn MemoryMapper> = match executor.is_copied() {
         true => Arc::new(CopyMapper(remote)),
         false => Arc::new(PeerMapper(remote)),
     };

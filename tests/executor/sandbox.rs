@@ -1,5 +1,6 @@
 //! What code of a sandboxed executor may do, and what is refused.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -102,6 +103,33 @@ impl Sandboxed {
         }
         self.attempt(name, &[])
     }
+}
+
+/// The files without a name that both processes map: device, inode and name.
+fn shared_files(executor: &ExecutorProcess) -> Vec<String> {
+    let mapped = |process: u32| -> BTreeSet<String> {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+        let file = |line: &str| line.splitn(4, ' ').nth(3).unwrap().to_string();
+        maps.lines().map(file).filter(|file| file.contains("/memfd:")).collect()
+    };
+    mapped(executor.id()).intersection(&mapped(std::process::id())).cloned().collect()
+}
+
+#[test]
+fn a_sandboxed_executor_shares_no_memory_with_a_link() {
+    let Some(object) = attempts() else { return };
+    let sandboxed = Sandboxed::start(&Sandbox::new(), &object);
+    assert_eq!(sandboxed.attempt("send_signal", &[0]), libc::EPERM);
+    let shared = shared_files(&sandboxed.0.executor);
+    let is_message =
+        |file: &String| ["memfd:jittison lane ", "memfd:jittison crash "].iter().any(|name| file.contains(name));
+    assert!(!shared.is_empty() && shared.iter().all(is_message), "{shared:?}");
+    // Else it does, and so this sees it.
+    let remote = Remote::start();
+    drop(remote.add("attempts.o", &object));
+    assert_eq!(remote.call("more_limits", &[]), 0);
+    let shared = shared_files(&remote.executor);
+    assert_eq!(shared.iter().filter(|file| !is_message(file)).count(), 2, "code and data: {shared:?}");
 }
 
 #[test]
