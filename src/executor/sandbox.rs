@@ -15,7 +15,7 @@ use crate::wire::SandboxRules;
 /// and access to their memory. The methods allow more, or limit what is allowed.
 ///
 /// The executor restricts itself before any code is linked, by Landlock, seccomp, `no_new_privs` and resource limits. Calls that
-/// are not allowed fail with `EPERM` or `EACCES`. `docs/executor.md` has the table of what is promised.
+/// are not allowed fail with `EPERM` or `EACCES`. [`namespaces`](Self::namespaces) adds a second wall where the kernel allows it. `docs/executor.md` has the table of what is promised.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), jittison::Error> {
@@ -77,9 +77,20 @@ impl Sandbox {
         self
     }
 
+    /// Gives the process namespaces of its own: user, network, IPC, UTS, control groups. Code there sees no network interface but a
+    /// loopback that is down, no socket and no System V or POSIX object of others, the host name `jittison`, and no control group; it has no
+    /// capabilities, also if the user is root. So it sees less, and a fault in the other rules opens less.
+    ///
+    /// The kernel must allow user namespaces to this user. Where it refuses, the executor does not start, and the error says so. The process
+    /// keeps its number: there is no process namespace. Files of other users that root may read are not read.
+    pub fn namespaces(mut self) -> Sandbox {
+        self.restrictions.namespaces = true;
+        self
+    }
+
     /// As a message has it.
     pub(super) fn rules(&self) -> SandboxRules {
-        let Restrictions { readable, writable, memory, processor_time, open_files } = &self.restrictions;
+        let Restrictions { readable, writable, memory, processor_time, open_files, namespaces } = &self.restrictions;
         let bytes = |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
         SandboxRules {
             readable: bytes(readable),
@@ -87,14 +98,22 @@ impl Sandbox {
             memory: *memory,
             processor_time: *processor_time,
             open_files: *open_files,
+            namespaces: *namespaces,
         }
     }
 }
 
 /// What the rules of a message restrict.
 pub(super) fn restrictions_of(rules: SandboxRules) -> Restrictions {
-    let SandboxRules { readable, writable, memory, processor_time, open_files } = rules;
+    let SandboxRules { readable, writable, memory, processor_time, open_files, namespaces } = rules;
     let paths =
         |paths: Vec<Vec<u8>>| paths.into_iter().map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect();
-    Restrictions { readable: paths(readable), writable: paths(writable), memory, processor_time, open_files }
+    Restrictions {
+        readable: paths(readable),
+        writable: paths(writable),
+        memory,
+        processor_time,
+        open_files,
+        namespaces,
+    }
 }

@@ -14,7 +14,7 @@
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
 //! | `crash.rs` | the signals of a crash |
 //! | `socket.rs` | sockets that carry descriptors |
-//! | `sandbox.rs` | what this process may not do any more |
+//! | `sandbox.rs`, `namespaces.rs` | what this process may not do any more |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
 //! # Invariants
@@ -50,6 +50,8 @@ mod file;
 mod fork;
 mod loader_calls;
 mod named_file;
+#[cfg(feature = "executor")]
+mod namespaces;
 mod pages;
 mod process;
 mod profile;

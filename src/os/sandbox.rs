@@ -4,6 +4,7 @@
 //! |---|---|
 //! | Landlock (Linux 6.2) | files are opened beneath the given paths only; memory of processes outside is not read or written; from Linux 6.12, signals do not reach them |
 //! | seccomp | system calls that are not in [`ALLOWED`] fail with `EPERM`: no sockets, no processes, no signals to others, no changes of owners or permissions |
+//! | namespaces (`namespaces.rs`) | if wanted: no network, no objects of others, another name of the machine, no capabilities |
 //! | `no_new_privs` | a program that is run gains no rights; none is run |
 //! | resource limits | memory, processor time, open files |
 //!
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::arch::OLD_SYSTEM_CALLS;
+use crate::os::namespaces::enter_namespaces;
 
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
@@ -34,6 +36,8 @@ pub(crate) struct Restrictions {
     /// Seconds of processor time.
     pub(crate) processor_time: Option<u64>,
     pub(crate) open_files: Option<u64>,
+    /// Whether it gets namespaces of its own.
+    pub(crate) namespaces: bool,
 }
 
 /// Restricts this process.
@@ -55,6 +59,10 @@ pub(crate) fn restrict(restrictions: &Restrictions) -> Result<(), String> {
         let maximum = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
         let limit = Rlimit { current: Some(maximum), maximum: Some(maximum) };
         setrlimit(resource, limit).map_err(|error| format!("the limit {resource:?}: {error}"))?;
+    }
+    // First: the files that it needs cannot be written later.
+    if restrictions.namespaces {
+        enter_namespaces().map_err(|error| format!("namespaces: {error}"))?;
     }
     restrict_files(restrictions).map_err(|error| format!("Landlock: {error}"))?;
     restrict_calls().map_err(|error| format!("seccomp: {error}"))

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the messages. It grows whenever a message changes.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 
 /// The greatest length of a frame in bytes, without its length field.
 const MAX_FRAME: u32 = 256 << 20;
@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Answer, Question, Request, StaticOffset, ToController, ToExecutor};
+    use crate::wire::{Answer, Question, Request, SandboxRules, StaticOffset, ToController, ToExecutor};
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
@@ -108,6 +108,16 @@ mod tests {
                 vectors: vec![u128::MAX],
                 stack: vec![0, 1],
                 result_bytes: 24,
+            }),
+            ToExecutor::Ask(Request::Start {
+                sandbox: Some(SandboxRules {
+                    readable: vec![b"/lib".to_vec()],
+                    writable: Vec::new(),
+                    memory: Some(1 << 40),
+                    processor_time: None,
+                    open_files: Some(0),
+                    namespaces: true,
+                }),
             }),
             ToExecutor::Ask(Request::LoadThreadLocals {
                 image: vec![0, 255],

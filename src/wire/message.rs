@@ -196,7 +196,7 @@ pub(crate) enum Change {
     Zeroes { window: u64, offset: u64, size: u64 },
 }
 
-/// What the process may still do. Paths, and limits in bytes, seconds and descriptors.
+/// What the process may still do. Paths, limits in bytes, seconds and descriptors, and whether it gets namespaces of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxRules {
     pub(crate) readable: Vec<Vec<u8>>,
@@ -204,6 +204,7 @@ pub(crate) struct SandboxRules {
     pub(crate) memory: Option<u64>,
     pub(crate) processor_time: Option<u64>,
     pub(crate) open_files: Option<u64>,
+    pub(crate) namespaces: bool,
 }
 
 /// Where a window is reserved.

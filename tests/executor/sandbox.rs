@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jittison::executor::{ExecutorProcess, Sandbox};
 use jittison::{ErrorKind, Jit};
-use jittison_test_tools::{PrivateDir, emulated, is_rerun, require_that, rerun, this_test};
+use jittison_test_tools::{PrivateDir, emulated, is_rerun, require, require_that, rerun, this_test};
 
 use crate::{Remote, c};
 
@@ -273,4 +273,108 @@ fn a_sandbox_that_cannot_be_made_starts_nothing() {
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let error = refused(command, &Sandbox::new());
     assert!(error.contains("cannot restrict itself: the process has 2 threads"), "{error}");
+}
+
+/// What differs between a process with namespaces of its own and this one.
+const NAMESPACES: [&str; 5] = ["user", "net", "ipc", "uts", "cgroup"];
+
+/// Calls that say what is seen of the machine.
+const SEEN: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+static char text[1 << 16];
+/* The lines of a file, or -1. */
+static long lines(const char *path) {
+  int f = open(path, O_RDONLY); if (f < 0) return -1;
+  long count = 0, got; while ((got = read(f, text, sizeof text)) > 0) for (long i = 0; i < got; i++) count += text[i] == '\n';
+  close(f); return count; }
+long tcp_sockets(void) { return lines("/proc/self/net/tcp") - 1; }
+long unix_sockets(void) { return lines("/proc/self/net/unix") - 1; }
+long has_name(void) { struct utsname u; return uname(&u) == 0 && !strcmp(u.nodename, "jittison"); }
+long user(void) { return getuid(); }
+long capabilities(void) {
+  FILE *f = fopen("/proc/self/status", "r"); unsigned long long set, all = 0; char name[8];
+  while (fgets(text, sizeof text, f)) if (sscanf(text, "Cap%3s: %llx", name, &set) == 2 && strcmp(name, "Bnd")) all |= set;
+  fclose(f); return all != 0; }
+long one(void) { return 1; }
+"#;
+
+#[test]
+fn a_sandbox_with_namespaces_sees_no_network_no_host_name_and_has_no_capability() {
+    // Shares the process: what is read is that of the executor's process.
+    let Some(object) = c(SEEN).filter(|_| has_landlock()) else { return };
+    let started = ExecutorProcess::start_sandboxed(command(), &Sandbox::new().namespaces());
+    let is_refused = started.as_ref().is_err_and(|error| error.to_string().contains("namespaces"));
+    if !require_that(!is_refused, "user namespaces") {
+        return;
+    }
+    drop(started.unwrap());
+    // The machine has a socket of this process, which is in its list.
+    let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = Sandboxed::start(&Sandbox::new(), &object).0;
+    let own = Sandboxed::start(&Sandbox::new().namespaces(), &object).0;
+    let namespace = |process: u32, name| std::fs::read_link(format!("/proc/{process}/ns/{name}")).unwrap();
+    for name in NAMESPACES {
+        let here = namespace(std::process::id(), name);
+        assert_eq!(namespace(plain.executor.id(), name), here, "{name}");
+        assert_ne!(namespace(own.executor.id(), name), here, "{name}");
+    }
+    for name in ["tcp_sockets", "unix_sockets"] {
+        assert!(plain.call(name, &[]) as i64 > 0, "{name}");
+    }
+    for (name, value) in [("tcp_sockets", 0), ("unix_sockets", 0), ("has_name", 1), ("capabilities", 0)] {
+        assert_eq!(own.call(name, &[]) as i64, value, "{name}");
+    }
+    assert_eq!(plain.call("has_name", &[]), 0);
+    assert_eq!(own.call("user", &[]), plain.call("user", &[]));
+    // Further threads are in the same namespaces, and work.
+    std::thread::scope(|scope| scope.spawn(|| assert_eq!(own.call("has_name", &[]), 1)).join().unwrap());
+}
+
+#[test]
+fn files_that_a_sandbox_with_namespaces_writes_belong_to_its_user() {
+    use std::os::unix::fs::MetadataExt as _;
+    let Some(object) = attempts() else { return };
+    let folder = PrivateDir::new();
+    let sandbox = Sandbox::new().namespaces().write(&*folder);
+    let started = ExecutorProcess::start_sandboxed(command(), &sandbox);
+    let is_refused = started.is_err_and(|error| error.to_string().contains("namespaces"));
+    if !require_that(!is_refused, "user namespaces") {
+        return;
+    }
+    let sandboxed = Sandboxed::start(&sandbox, &object);
+    assert_eq!(sandboxed.attempt_at("write_file", &folder.path("new")), 0);
+    let owner = |path: &Path| std::fs::metadata(path).map(|file| (file.uid(), file.gid())).unwrap();
+    assert_eq!(owner(&folder.path("new")), owner(&folder));
+    for attempt in ["open_socket", "new_process", "new_namespace"] {
+        assert_eq!(sandboxed.attempt(attempt, &[]), libc::EPERM, "{attempt}");
+    }
+}
+
+#[test]
+fn nothing_starts_without_the_namespaces_that_are_asked_for() {
+    let Some(mut outer) = require("unshare") else { return };
+    if !jittison_test_tools::require_x86_64() || !has_landlock() {
+        return;
+    }
+    // A user namespace in which no further one can be made.
+    let limit = "echo 0 > /proc/sys/user/max_user_namespaces";
+    let run = outer.args(["--user", "--map-root-user", "sh", "-c", limit]).output().unwrap();
+    if !require_that(run.status.success(), "user namespaces") {
+        return;
+    }
+    let start = |sandbox: &Sandbox| {
+        let mut command = require("unshare").unwrap();
+        command.args(["--user", "--map-root-user", "sh", "-c", &format!("{limit}; exec \"$0\"")]);
+        command.arg(env!("CARGO_BIN_EXE_jittison-executor"));
+        ExecutorProcess::start_sandboxed(command, sandbox)
+    };
+    let error = start(&Sandbox::new().namespaces()).unwrap_err().to_string();
+    assert!(error.contains("cannot restrict itself: namespaces: the kernel refuses them"), "{error}");
+    assert!(error.contains("user.max_user_namespaces") && error.contains("`Sandbox::namespaces`"), "{error}");
+    start(&Sandbox::new()).unwrap();
 }
