@@ -16,6 +16,7 @@
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
 //! | functions in assembly, prefetch instructions | `*/asm.rs`, `*/prefetch.rs` |
 //! | support functions of compilers that no shared library has | `aarch64/support_functions.rs` |
+//! | registers in the context of a signal | `signal_context.rs` |
 //! | instruction caches | `aarch64/instruction_cache.rs`; x86-64 needs nothing |
 //!
 //! `tests/architecture/` checks that no other file of the library has code or numbers of an instruction set.
@@ -32,6 +33,8 @@ mod edge_kind;
 mod far_code;
 mod formula;
 mod relocation_type;
+#[cfg(feature = "executor")]
+mod signal_context;
 pub(crate) mod verify;
 mod x86_64;
 
@@ -49,6 +52,8 @@ pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
 pub(crate) use far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
 pub(crate) use formula::{Base, Formula, Frame, page_of};
 pub(crate) use relocation_type::{RelocationType, RelocationTypes};
+#[cfg(feature = "executor")]
+pub(crate) use signal_context::SignalContext;
 use verify::{Mismatch, Relocation, SectionView};
 
 /// An instruction set and its ABI.

@@ -59,22 +59,66 @@ fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
 #[test]
 fn an_exception_that_nobody_catches_and_an_illegal_instruction_are_located() {
     let Some(object) =
-        cpp("extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); } \
-         extern \"C\" long jump() { return ((long (*)())64)() + 1; }")
+        cpp("extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); }")
     else {
         return;
     };
-    // The unwinder cannot go on from an address without code.
-    for (name, signal, place) in [
-        ("thrower", "SIGABRT", "thrower+"),
-        ("illegal", "SIGILL", "illegal+"),
-        ("jump", "SIGSEGV", " at the address 0x40;"),
-    ] {
+    for (name, signal, place) in [("thrower", "SIGABRT", "thrower+"), ("illegal", "SIGILL", "illegal+")] {
         let remote = Remote::start();
         let _tracker = remote.add("crashes.o", &object);
         let function = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap();
         let error = function.call(&[]).unwrap_err().to_string();
         assert!(error.contains(signal) && error.contains(place), "{error}");
+    }
+}
+
+#[test]
+fn a_call_of_an_address_without_code_names_its_callers() {
+    // A null pointer, an address that nothing is mapped at, data, and a call that is the last instruction of its function.
+    let source = "typedef long function(void); static long data[2] = {1, 2}; \
+        __attribute__((noinline)) long through(function *f, long n) { volatile long pad[9]; pad[n] = n; return f() + pad[n]; } \
+        long null(void) { return through(0, 1) + 1; } long low(void) { return through((function *)64, 2) + 1; } \
+        long no_code(void) { return through((function *)data, 3) + 1; } \
+        __attribute__((noinline)) void last(void (*f)(void) __attribute__((noreturn))) { f(); } \
+        long never(void) { last((void *)64); return 1; }";
+    let Some(object) = c(source) else { return };
+    for (name, inner, address) in [
+        ("null", "through+", Some(0)),
+        ("low", "through+", Some(64)),
+        ("no_code", "through+", None),
+        ("never", "last+", Some(64)),
+    ] {
+        let remote = Remote::start();
+        let _tracker = remote.add("calls.o", &object);
+        let error = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap().call(&[]).unwrap_err();
+        let ErrorKind::ExecutorEnded { crash: Some(crash), .. } = error.kind() else { panic!("{error}") };
+        assert!(address.is_none_or(|address| crash.address().value() == address), "{error}");
+        assert_eq!(crash.backtrace()[0], crash.address(), "the instruction that is not there");
+        let text = error.to_string();
+        let place = format!(" at the address {} in {inner}", crash.address());
+        assert!(text.contains("signal 11 (SIGSEGV)") && text.contains(&place), "{text}");
+        assert!(
+            text.contains("in calls.o of dylib `main`, called by ") && text.contains(&format!("called by {name}+")),
+            "{text}"
+        );
+        assert!(crash.backtrace().len() > 4, "the functions of the executor follow: {crash:?}");
+    }
+}
+
+#[test]
+fn a_wild_jump_with_a_wild_stack_is_an_error_without_callers() {
+    // The stack pointer has no memory, and then some without a return address.
+    let source = "static long words[64]; \
+        long lost(void) { __asm__ volatile (\"mov $4096, %%rsp; jmp *%0\" :: \"r\"(64L)); return 1; } \
+        long empty(void) { __asm__ volatile (\"mov %0, %%rsp; jmp *%1\" :: \"r\"(words + 32), \"r\"(64L)); return 1; }";
+    let Some(object) = c(source) else { return };
+    for name in ["lost", "empty"] {
+        let remote = Remote::start();
+        let _tracker = remote.add("calls.o", &object);
+        let error = remote.jit.remote_function(remote.jit.main_dylib(), name).unwrap().call(&[]).unwrap_err();
+        assert!(error.to_string().contains("(SIGSEGV)"), "{error}");
+        let ErrorKind::ExecutorEnded { crash: Some(crash), .. } = error.kind() else { panic!("{error}") };
+        assert_eq!(crash.backtrace(), [crash.address()], "{error}");
     }
 }
 

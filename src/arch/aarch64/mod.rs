@@ -57,6 +57,10 @@ pub(crate) mod native {
     /// There are no old system calls.
     #[cfg(feature = "executor")]
     pub(crate) const OLD_SYSTEM_CALLS: &[i64] = &[];
+    /// `pc`, `sp` and `x30` in the `ucontext` of Linux. A call leaves the return address in `x30`.
+    #[cfg(feature = "executor")]
+    pub(crate) const SIGNAL_CONTEXT: crate::arch::SignalContext =
+        crate::arch::SignalContext { instruction: 440, stack: 432, link: Some(424) };
     /// How many integer registers have arguments.
     #[cfg(feature = "executor")]
     pub(crate) const ARGUMENT_REGISTERS: usize = 8;

@@ -67,6 +67,10 @@ pub(crate) mod native {
     #[cfg(feature = "executor")]
     pub(crate) const OLD_SYSTEM_CALLS: &[i64] =
         &[2, 4, 6, 7, 21, 22, 23, 33, 34, 37, 78, 82, 83, 84, 85, 86, 87, 88, 89, 97, 111, 158, 201, 213, 232, 284];
+    /// `rip` and `rsp` in the `ucontext_t` of Linux. A call pushes the return address.
+    #[cfg(feature = "executor")]
+    pub(crate) const SIGNAL_CONTEXT: crate::arch::SignalContext =
+        crate::arch::SignalContext { instruction: 168, stack: 160, link: None };
     /// How many integer registers have arguments.
     #[cfg(feature = "executor")]
     pub(crate) const ARGUMENT_REGISTERS: usize = 6;
