@@ -6,11 +6,13 @@
 //!
 //! Each figure is the median of its rounds.
 
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use jittison::executor::ExecutorProcess;
-use jittison::{Jit, JitDylib};
+use jittison::executor::{ExecutorProcess, Sandbox};
+use jittison::{Function, Jit, JitDylib, ResourceTracker};
 
 /// `long sum(long a, long b)`, and a function that does nothing.
 const OBJECT: &[u8] = include_bytes!("../docs/examples/add.o");
@@ -20,7 +22,7 @@ fn main() {
         let times = (0..rounds).map(|_| {
             let begin = Instant::now();
             let executor = start_executor();
-            let jit = Jit::builder().executor(&executor).build().unwrap();
+            let jit = remote(&executor);
             let tracker = jit.main_dylib().create_tracker().unwrap();
             jit.add_object(&tracker, "add.o", OBJECT).unwrap();
             assert_eq!(jit.remote_function(jit.main_dylib(), "add").unwrap().call(&[2, 3]).unwrap() as u32, 5);
@@ -30,69 +32,139 @@ fn main() {
     };
     report("start of an executor, to the result of the first call", start(50), 1);
 
-    let executor = start_executor();
-    for (jit, place) in [(Jit::new().unwrap(), "in process"), (remote(&executor), "executor")] {
-        let dylib = jit.main_dylib();
-        let one = || {
-            let tracker = dylib.create_tracker().unwrap();
-            jit.add_object(&tracker, "add.o", OBJECT).unwrap();
-            find(&jit, dylib, "add");
-            assert!(tracker.remove().unwrap().is_complete());
-        };
-        (0..1000).for_each(|_| one());
-        report(
-            &format!("{place}: add, look up and remove a small module"),
-            rounds(200, || (0..50).for_each(|_| one())),
-            50,
-        );
-
-        let dylibs: Vec<JitDylib> = (0..1000).map(|number| jit.create_dylib(&format!("{number}")).unwrap()).collect();
-        let batch = || {
-            let trackers: Vec<_> = dylibs
-                .iter()
-                .map(|dylib| {
-                    let tracker = dylib.create_tracker().unwrap();
-                    jit.add_object(&tracker, "add.o", OBJECT).unwrap();
-                    tracker
-                })
-                .collect();
-            dylibs.iter().for_each(|dylib| find(&jit, dylib, "add"));
-            trackers.iter().for_each(|tracker| assert!(tracker.remove().unwrap().is_complete()));
-        };
-        batch();
-        report(&format!("{place}: 1,000 small modules together, each"), rounds(20, batch), 1000);
+    let shared = start_executor();
+    let far = Listening::start();
+    let mut places = vec![
+        Place::new("in process", Jit::new().unwrap()),
+        Place::new("shared memory", remote(&shared)),
+        Place::new("TCP", remote(&ExecutorProcess::connect(far.address, TOKEN).unwrap())),
+    ];
+    match ExecutorProcess::start_sandboxed(Command::new(PROGRAM), &Sandbox::new()) {
+        Ok(sandboxed) => places.push(Place::new("sandbox", remote(&sandboxed))),
+        Err(error) => println!("no sandbox: {error}"),
     }
-
-    let jit = remote(&executor);
-    let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&tracker, "add.o", OBJECT).unwrap();
-    let add = jit.remote_function(jit.main_dylib(), "add").unwrap();
-    let call = || assert_eq!(add.call(&[1, 2]).unwrap() as u32, 3);
-    (0..1000).for_each(|_| call());
-    report("call there and back", rounds(200, || (0..100).for_each(|_| call())), 100);
+    measure("add, look up and remove a small module", &places, 200, 50, Place::one);
+    measure("add, look up, call once and remove a small module", &places, 200, 50, Place::one_that_runs);
+    measure("1,000 small modules together, each", &places, 20, 1, Place::many);
+    measure("call there and back", &places, 200, 100, Place::call);
 }
 
+/// Measures an operation everywhere, round by round, so that what the machine does meanwhile meets all places.
+fn measure(what: &str, places: &[Place], rounds: usize, times: u32, operation: fn(&Place) -> u32) {
+    let mut found = vec![Vec::new(); places.len()];
+    let mut each = 1;
+    for round in 0..rounds + 2 {
+        for (place, found) in places.iter().zip(&mut found) {
+            let begin = Instant::now();
+            (0..times).for_each(|_| each = operation(place));
+            // The first rounds warm up.
+            if round >= 2 {
+                found.push(begin.elapsed());
+            }
+        }
+    }
+    for (place, found) in places.iter().zip(found) {
+        report(&format!("{}: {what}", place.name), median(found), times * each);
+    }
+}
+
+/// A session, and where its code runs.
+struct Place {
+    name: &'static str,
+    jit: Jit,
+    dylibs: Vec<JitDylib>,
+    add: Function<Add>,
+}
+
+type Add = extern "C" fn(i32, i32) -> i32;
+
+/// Each operation returns how many modules or calls it has measured.
+impl Place {
+    fn new(name: &'static str, jit: Jit) -> Place {
+        let create = |number| jit.create_dylib(&format!("{number}")).unwrap();
+        let mut dylibs: Vec<JitDylib> = (0..1001).map(create).collect();
+        let called = dylibs.pop().unwrap();
+        jit.add_object(&called.default_tracker().unwrap(), "add.o", OBJECT).unwrap();
+        // SAFETY: the function has this signature.
+        let add = unsafe { jit.lookup_in(&called, "add") }.unwrap();
+        Place { name, jit, dylibs, add }
+    }
+
+    fn add(&self, dylib: &JitDylib) -> ResourceTracker {
+        let tracker = dylib.create_tracker().unwrap();
+        self.jit.add_object(&tracker, "add.o", OBJECT).unwrap();
+        tracker
+    }
+
+    /// Looks the function up as far as every session can.
+    fn find(&self, dylib: &JitDylib) {
+        assert!(!self.jit.address_of(dylib, "add").unwrap().is_null());
+    }
+
+    fn one(&self) -> u32 {
+        let tracker = self.add(self.jit.main_dylib());
+        self.find(self.jit.main_dylib());
+        assert!(tracker.remove().unwrap().is_complete());
+        1
+    }
+
+    fn one_that_runs(&self) -> u32 {
+        let tracker = self.add(self.jit.main_dylib());
+        // SAFETY: the function has this signature.
+        let add = unsafe { self.jit.lookup::<Add>("add") }.unwrap();
+        assert_eq!(add.call(2, 3), 5);
+        drop(add);
+        assert!(tracker.remove().unwrap().is_complete());
+        1
+    }
+
+    fn many(&self) -> u32 {
+        let trackers: Vec<_> = self.dylibs.iter().map(|dylib| self.add(dylib)).collect();
+        self.dylibs.iter().for_each(|dylib| self.find(dylib));
+        trackers.iter().for_each(|tracker| assert!(tracker.remove().unwrap().is_complete()));
+        self.dylibs.len() as u32
+    }
+
+    fn call(&self) -> u32 {
+        assert_eq!(self.add.call(1, 2), 3);
+        1
+    }
+}
+
+/// An executor that listens on the loopback interface.
+struct Listening {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Listening {
+    fn start() -> Listening {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["--listen", "stdin"]).env("JITTISON_EXECUTOR_TOKEN", TOKEN).stdin(OwnedFd::from(listener));
+        Listening { address, child: command.spawn().unwrap() }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // It fails only if the process has ended.
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+const TOKEN: &str = "0123456789abcdef";
+/// Cargo gives a benchmark the path of this binary.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_jittison-executor");
+
 fn start_executor() -> ExecutorProcess {
-    // Cargo gives a benchmark the path of this binary.
-    ExecutorProcess::start(PathBuf::from(env!("CARGO_BIN_EXE_jittison-executor"))).unwrap()
+    ExecutorProcess::start(PROGRAM).unwrap()
 }
 
 fn remote(executor: &ExecutorProcess) -> Jit {
     Jit::builder().executor(executor).build().unwrap()
-}
-
-/// Looks a function up as far as both kinds of session can.
-fn find(jit: &Jit, dylib: &JitDylib, name: &str) {
-    assert!(!jit.address_of(dylib, name).unwrap().is_null());
-}
-
-fn rounds(count: usize, mut body: impl FnMut()) -> Duration {
-    let time = |_| {
-        let begin = Instant::now();
-        body();
-        begin.elapsed()
-    };
-    median((0..count).map(time).collect())
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -8,8 +8,8 @@ use crate::executor::changes::{Changes, MESSAGE_BYTES};
 use crate::executor::process::ExecutorProcess;
 use crate::executor::requests::Remote;
 use crate::memory::{
-    CopyMapper, CopyPeer, Finalized, Frame, InFlight, MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics,
-    PeerMapper, PeerPlace, Placement, Released, SegmentPlan, SlabPool, WindowLayout, WindowPeer,
+    CopyMapper, CopyPeer, Finalized, Frame, HoldsWindows, InFlight, MemoryManager, MemoryMap, MemoryMapper,
+    MemoryStatistics, PeerMapper, PeerPlace, Placement, Released, SegmentPlan, SlabPool, WindowLayout, WindowPeer,
 };
 use crate::sync::Arc;
 use crate::wire::{Answer, Change, PlaceOfWindow, Request, WindowPlacement, WindowShape};
@@ -34,7 +34,9 @@ impl WindowPeer for Remote {
             other => Err(refused("mapping a window")(self.0.unexpected(&other))),
         }
     }
+}
 
+impl HoldsWindows for Remote {
     fn release(&self, window: u64) {
         // If the executor has ended, so has the window.
         let _ = self.0.tell(Request::ReleaseWindow { window });
@@ -87,10 +89,6 @@ impl CopyPeer for Remote {
     fn send(&self) {
         // If the executor has ended, nobody runs the code.
         let _ = self.0.send_changes();
-    }
-
-    fn release(&self, window: u64) {
-        WindowPeer::release(self, window);
     }
 }
 

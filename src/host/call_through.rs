@@ -12,13 +12,12 @@
 //! If the target cannot be found, the caller cannot get an error: it expects the value that the function returns. The
 //! embedder's handler supplies another function or ends the process (`lazy_failure.rs`).
 
-use std::collections::HashMap;
-
 use crate::arch::{self, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, catch};
 use crate::error::{Error, Result};
 use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
-use crate::sync::{Arc, StaticMutex};
+use crate::host::numbered_targets::NumberedTargets;
+use crate::sync::Arc;
 
 /// What is behind an entry. Called without a lock.
 pub(crate) trait LazyTarget: Send + Sync {
@@ -51,20 +50,11 @@ pub(super) struct CallThrough {
     number: u64,
 }
 
-struct Targets {
-    next: u64,
-    by_number: Option<HashMap<u64, Arc<dyn LazyTarget>>>,
-}
-
-static TARGETS: StaticMutex<Targets> = StaticMutex::new(Targets { next: 1, by_number: None });
+static TARGETS: NumberedTargets<dyn LazyTarget> = NumberedTargets::new();
 
 impl CallThrough {
     pub(super) fn new(target: Arc<dyn LazyTarget>) -> CallThrough {
-        let mut targets = TARGETS.lock();
-        let number = targets.next;
-        targets.next += 1;
-        targets.by_number.get_or_insert_default().insert(number, target);
-        CallThrough { number }
+        CallThrough { number: TARGETS.add(target) }
     }
 
     /// The number that the entry passes on.
@@ -81,9 +71,7 @@ impl CallThrough {
 
 impl Drop for CallThrough {
     fn drop(&mut self) {
-        // Dropped outside the lock: the target may own the last handle of a session.
-        let target = TARGETS.lock().by_number.as_mut().and_then(|targets| targets.remove(&self.number));
-        drop(target);
+        TARGETS.remove(self.number);
     }
 }
 
@@ -94,7 +82,7 @@ pub(super) fn call_through_address() -> ExecutorAddr {
 
 /// Returns the address at which the call of an entry continues.
 extern "C" fn resolve(number: u64) -> u64 {
-    let target = TARGETS.lock().by_number.as_ref().and_then(|targets| targets.get(&number).cloned());
+    let target = TARGETS.find(number);
     // A caller of an entry keeps it alive, and an entry lives as long as its `CallThrough`.
     let Some(target) = target else { abort("a lazy function was called after its code was freed") };
     target.resolve().unwrap_or_else(|problem| abort(&problem)).value()

@@ -9,13 +9,12 @@
 //! The entry is that of a lazy function (`call_through.rs`), with another address in its slot. [`HostFunction`] is the other side:
 //! it makes the call in the process that has the function.
 
-use std::collections::HashMap;
-
 use crate::arch;
 use crate::base::ExecutorAddr;
 use crate::host::lazy_failure::abort;
+use crate::host::numbered_targets::NumberedTargets;
 use crate::host::passed_call::{CallRegisters, CallShape, PassedCall};
-use crate::sync::{Arc, StaticMutex};
+use crate::sync::Arc;
 
 /// What is behind an entry. Called without a lock.
 pub(crate) trait CallbackTarget: Send + Sync {
@@ -63,20 +62,11 @@ pub(super) struct Callback {
     number: u64,
 }
 
-struct Targets {
-    next: u64,
-    by_number: Option<HashMap<u64, Arc<dyn CallbackTarget>>>,
-}
-
-static TARGETS: StaticMutex<Targets> = StaticMutex::new(Targets { next: 1, by_number: None });
+static TARGETS: NumberedTargets<dyn CallbackTarget> = NumberedTargets::new();
 
 impl Callback {
     pub(super) fn new(target: Arc<dyn CallbackTarget>) -> Callback {
-        let mut targets = TARGETS.lock();
-        let number = targets.next;
-        targets.next += 1;
-        targets.by_number.get_or_insert_default().insert(number, target);
-        Callback { number }
+        Callback { number: TARGETS.add(target) }
     }
 
     /// The number that the entry passes on.
@@ -87,8 +77,7 @@ impl Callback {
 
 impl Drop for Callback {
     fn drop(&mut self) {
-        let target = TARGETS.lock().by_number.as_mut().and_then(|targets| targets.remove(&self.number));
-        drop(target);
+        TARGETS.remove(self.number);
     }
 }
 
@@ -106,7 +95,7 @@ unsafe extern "C" fn pass_back(registers: *mut CallRegisters, stack: *const u64)
     // SAFETY: H4 - `carry_back` passes registers on its own frame.
     let registers = unsafe { &mut *registers };
     let number = registers.number;
-    let target = TARGETS.lock().by_number.as_ref().and_then(|targets| targets.get(&number).cloned());
+    let target = TARGETS.find(number);
     // A caller of an entry keeps it alive, and an entry lives as long as its `Callback`.
     let Some(target) = target else { abort("a function was called after its code was freed") };
     // SAFETY: H1 - linked code calls the entry as a function of the type that it was defined with.

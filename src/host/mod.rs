@@ -14,6 +14,7 @@
 //! | `in_process.rs` | `InProcess`, which implements it by the other files |
 //! | `call.rs` | typed handles to linked code, and calls through them |
 //! | `remote_call.rs`, `callback.rs`, `passed_call.rs` | calls of these handles that another process runs, calls of that process that this one runs, and what is passed |
+//! | `numbered_targets.rs` | what is behind entries that linked code calls |
 //! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
 //! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
 //! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
@@ -64,6 +65,7 @@ mod in_process;
 mod lazy_failure;
 mod loader_functions;
 mod loader_scopes;
+mod numbered_targets;
 #[cfg(feature = "executor")]
 mod passed_call;
 mod process;

@@ -24,14 +24,14 @@ use crate::error::MemoryFault;
 use crate::memory::dual_mapper::no_link_in_child;
 use crate::memory::layout::{FRAME_TABLE_OFFSET, WindowLayout};
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
-use crate::memory::peer_mapper::{PeerPlace, check_place};
+use crate::memory::peer_mapper::{HoldsWindows, PeerPlace, Reserved, check_place};
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
 use crate::memory::working_view::{WorkingView, check_range, refused};
 use crate::os::{PageKind, purge_pages};
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
 /// The process in which windows run.
-pub(crate) trait CopyPeer: Send + Sync {
+pub(crate) trait CopyPeer: HoldsWindows {
     /// Reserves a window, and maps files of the peer over it.
     ///
     /// # Errors
@@ -49,9 +49,6 @@ pub(crate) trait CopyPeer: Send + Sync {
 
     /// Sends what was taken. Nothing is left to do if the peer has ended.
     fn send(&self);
-
-    /// Unmaps a window. Nothing is left to do if the peer has ended.
-    fn release(&self, window: u64);
 }
 
 /// Maps windows in the process behind a peer.
@@ -75,18 +72,6 @@ impl MemoryMapper for CopyMapper {
     }
 }
 
-/// A window that the peer holds until this is dropped.
-struct Reserved {
-    place: PeerPlace,
-    peer: Arc<dyn CopyPeer>,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.peer.release(self.place.window);
-    }
-}
-
 /// The memory of this process, and the window of the peer.
 struct CopyWindow {
     code: WorkingView,
@@ -94,7 +79,7 @@ struct CopyWindow {
     layout: WindowLayout,
     /// The process that made it.
     owner: u32,
-    reserved: Reserved,
+    reserved: Reserved<dyn CopyPeer>,
 }
 
 // SAFETY: M4 - the memory is mapped while `self` lives, and its sizes are those of the layout. M1 - it is private memory for this
@@ -323,7 +308,9 @@ mod tests {
         fn send(&self) {
             self.0.lock().sent += 1;
         }
+    }
 
+    impl HoldsWindows for Mirror {
         fn release(&self, _: u64) {
             self.0.lock().windows -= 1;
         }

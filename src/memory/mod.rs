@@ -145,7 +145,7 @@ pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap
 pub use offline::OfflineMemory;
 pub use options::{OnFull, SlabPoolOptions};
 #[cfg(feature = "executor")]
-pub(crate) use peer_mapper::{PeerMapper, PeerPlace, WindowPeer};
+pub(crate) use peer_mapper::{HoldsWindows, PeerMapper, PeerPlace, WindowPeer};
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
 #[cfg(loom)]
 pub use purge_thread::PurgeThread;

@@ -33,8 +33,14 @@ use crate::memory::working_view::{WorkingView, check_range, refused};
 use crate::os::{PageKind, SharedFile, populate, purge_pages};
 use crate::sync::Arc;
 
+/// A process that holds windows for this one.
+pub(crate) trait HoldsWindows: Send + Sync {
+    /// Unmaps a window, mapped or only reserved. Nothing is left to do if the process has ended.
+    fn release(&self, window: u64);
+}
+
 /// The process in which windows run.
-pub(crate) trait WindowPeer: Send + Sync {
+pub(crate) trait WindowPeer: HoldsWindows {
     /// Reserves the addresses of a window.
     ///
     /// # Errors
@@ -46,9 +52,6 @@ pub(crate) trait WindowPeer: Send + Sync {
     /// # Errors
     /// As [`reserve`](Self::reserve).
     fn map(&self, window: u64, code: BorrowedFd<'_>, data: BorrowedFd<'_>) -> Result<(), MemoryFault>;
-
-    /// Unmaps a window, mapped or only reserved. Nothing is left to do if the peer has ended.
-    fn release(&self, window: u64);
 }
 
 /// A window that a peer has reserved.
@@ -112,12 +115,12 @@ pub(super) fn check_place(place: &PeerPlace, layout: &WindowLayout) -> Result<()
 const ADDRESS_SPACE: u64 = 1 << 56;
 
 /// A window that the peer holds until this is dropped.
-struct Reserved {
-    place: PeerPlace,
-    peer: Arc<dyn WindowPeer>,
+pub(super) struct Reserved<P: HoldsWindows + ?Sized> {
+    pub(super) place: PeerPlace,
+    pub(super) peer: Arc<P>,
 }
 
-impl Drop for Reserved {
+impl<P: HoldsWindows + ?Sized> Drop for Reserved<P> {
     fn drop(&mut self) {
         self.peer.release(self.place.window);
     }
@@ -129,7 +132,7 @@ struct PeerWindow {
     code_view: WorkingView,
     data_view: MmapRaw,
     layout: WindowLayout,
-    reserved: Reserved,
+    reserved: Reserved<dyn WindowPeer>,
 }
 
 // SAFETY: M4 - the views are mapped while `self` lives, and their sizes are those of the layout. M1 - this process makes both
@@ -230,7 +233,9 @@ mod tests {
         fn map(&self, _: u64, _: BorrowedFd<'_>, _: BorrowedFd<'_>) -> Result<(), MemoryFault> {
             Ok(())
         }
+    }
 
+    impl HoldsWindows for Liar {
         fn release(&self, _: u64) {}
     }
 
