@@ -2,7 +2,7 @@
 //!
 //! | connection | a thread |
 //! |---|---|
-//! | of anybody | of its own, until it has proved the right to use this executor, or for ten seconds |
+//! | of anybody | of its own, until it has proved the right to use this executor, for ten seconds, or until there are too many (`strangers.rs`) |
 //! | `Back`, the first | ends, and questions for further lanes use the connection |
 //! | `Control`, the second | waits on it; when it closes, the process ends |
 //! | `Lane` | serves a thread of the controller |
@@ -11,7 +11,7 @@
 //! A process serves one controller.
 
 use std::convert::Infallible;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -21,6 +21,7 @@ use crate::executor::asking::{give_back_lane, serve_lane, start_asking};
 use crate::executor::endpoint::TIME_TO_CONNECT;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::serve::{end, start};
+use crate::executor::strangers::{Stranger, Strangers};
 use crate::sync::{Arc, Mutex, spawn_for_code};
 use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 
@@ -31,20 +32,27 @@ use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 /// one machine, or through a tunnel.
 ///
 /// # Errors
-/// The token has fewer than 16 bytes. The listener fails.
+/// The token has fewer than 16 bytes. The listener fails. Connections that close before they are accepted are no failure.
 pub fn serve_network(listener: TcpListener, token: &str) -> Result<Infallible> {
     if token.len() < MIN_TOKEN {
         return Err(Error::other(format!("a token of {} bytes; take {MIN_TOKEN} random ones at least", token.len())));
     }
     let gate = Arc::new(Gate { token: token.as_bytes().to_vec(), controller: Mutex::new(Controller::Nobody) });
+    let strangers = Strangers::new();
     loop {
-        let (stream, _) =
-            listener.accept().map_err(|error| Error::other(format!("no connection is accepted: {error}")))?;
+        let (stream, address) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => return Err(Error::other(format!("no connection is accepted: {error}"))),
+        };
+        // What cannot be served closes.
+        let Ok(lane) = Lane::of_stream(stream) else { continue };
+        let Ok(stranger) = strangers.admit(&lane, address.ip()) else { continue };
         let gate = gate.clone();
         // Without a thread the connection closes.
         let _ = spawn_for_code("jittison-lane", move || {
             // A connection that is none of a controller closes.
-            let _ = gate.accept(stream);
+            let _ = gate.accept(lane, stranger);
         });
     }
 }
@@ -63,8 +71,7 @@ enum Controller {
 }
 
 impl Gate {
-    fn accept(&self, stream: TcpStream) -> std::result::Result<(), Broken> {
-        let lane = Lane::of_stream(stream)?;
+    fn accept(&self, lane: Lane, stranger: Stranger) -> std::result::Result<(), Broken> {
         let deadline = Some(Instant::now() + TIME_TO_CONNECT);
         lane.greet(Side::Executor, &[])?;
         lane.receive_greeting(Side::Controller, deadline)?;
@@ -75,6 +82,7 @@ impl Gate {
         if !is_same(&token, &self.token) {
             return answer(Answer::Failed("the token is another one".to_string()));
         }
+        drop(stranger);
         match role {
             Role::Back => {
                 // Held until the lane is stored: the control connection may come as soon as this is answered.

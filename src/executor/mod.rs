@@ -31,7 +31,7 @@
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
 //! | `endpoint.rs`, `changes.rs` | controller | connections to an executor by a network, and the bytes that it must have |
-//! | `listen.rs` | executor | such connections |
+//! | `listen.rs`, `strangers.rs` | executor | such connections, and those that have not proved their token yet |
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
@@ -88,6 +88,7 @@ mod registered;
 mod requests;
 mod sandbox;
 mod serve;
+mod strangers;
 mod windows;
 
 pub use listen::serve_network;

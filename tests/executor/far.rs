@@ -1,11 +1,12 @@
 //! Executors that are reached by a network: code and data are copied to them.
 
 use std::io::Read as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use jittison::base::Name;
 use jittison::executor::ExecutorProcess;
@@ -235,6 +236,43 @@ fn a_wrong_token_a_second_controller_and_nobody_are_errors() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = ExecutorProcess::connect(closed, TOKEN).unwrap_err().to_string();
     assert!(error.contains("no executor was reached") && error.contains(&closed.to_string()), "{error}");
+}
+
+/// How many threads a process has.
+fn threads(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count()
+}
+
+#[test]
+fn strangers_take_few_threads_and_keep_no_controller_out() {
+    if !jittison_test_tools::require_x86_64() {
+        return;
+    }
+    let listening = Listening::start();
+    let begin = Instant::now();
+    let mut most = 0;
+    let strangers: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            most = most.max(threads(listening.child.id()));
+            TcpStream::connect(listening.address).unwrap()
+        })
+        .collect();
+    // A connection that the executor has accepted gets its greeting.
+    (&mut &*strangers.last().unwrap()).read_exact(&mut [0; 4]).unwrap();
+    most = most.max(threads(listening.child.id()));
+    assert!((60..=70).contains(&most), "{most} threads");
+    let executor = ExecutorProcess::connect(listening.address, TOKEN).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(9), "no stranger was waited for: {:?}", begin.elapsed());
+    // Lanes are accepted, too, while strangers go on.
+    let jit = Jit::builder().executor(&executor).build().unwrap();
+    let Some(object) = c("long one(void) { return 1; }") else { return };
+    let remote = Remote { executor, jit };
+    let _tracker = remote.add("one.o", &object);
+    let more: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(listening.address).unwrap()).collect();
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| assert_eq!(remote.call("one", &[]), 1))));
+    });
+    drop((strangers, more));
 }
 
 #[test]
