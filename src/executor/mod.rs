@@ -30,8 +30,10 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
-//! | `endpoint.rs`, `changes.rs` | controller | connections to an executor by a network, and the bytes that it must have |
+//! | `connect.rs`, `endpoint.rs` | controller | connections to an executor by a network |
+//! | `changes.rs` | controller | the bytes that an executor must have which shares no memory |
 //! | `listen.rs`, `strangers.rs` | executor | such connections, and those that have not proved their token yet |
+//! | `streams.rs` | both | standard input, output and error of such an executor |
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
@@ -76,6 +78,7 @@
 mod answers;
 mod asking;
 mod changes;
+mod connect;
 mod crash_page;
 mod endpoint;
 mod lane;

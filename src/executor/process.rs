@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read as _;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
@@ -165,32 +165,8 @@ impl ExecutorProcess {
         ExecutorProcess::new(parts, facts, back)
     }
 
-    /// Connects to an executor that [serves a network](super::serve_network), such as `jittison-executor --listen`. Code and data are copied
-    /// to it. The executor ends with its last handle and session here, or with this process.
-    ///
-    /// Whoever knows the token runs code there. Messages are not encrypted.
-    ///
-    /// # Errors
-    /// Nobody listens at the address, or no executor of this version and architecture, or it has another token or a controller already.
-    pub fn connect(address: impl ToSocketAddrs, token: &str) -> Result<ExecutorProcess> {
-        let unknown = |problem: String| {
-            Error::other(format!(
-                "no executor was reached: {problem}; start `jittison-executor --listen` there, with the same token"
-            ))
-        };
-        let addresses = address.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-        let mut problem = "the name has no address".to_string();
-        for address in addresses {
-            match ExecutorProcess::connect_to(Endpoint { address, token: token.as_bytes().to_vec() }, None) {
-                Ok(executor) => return Ok(executor),
-                Err(error) => problem = error,
-            }
-        }
-        Err(unknown(problem))
-    }
-
     /// `child` is the executor, if this process has started it.
-    fn connect_to(endpoint: Endpoint, child: Option<Child>) -> std::result::Result<ExecutorProcess, String> {
+    pub(super) fn connect_to(endpoint: Endpoint, child: Option<Child>) -> std::result::Result<ExecutorProcess, String> {
         if crate::arch::FETCHES_EARLY {
             return Err("executors are supported on x86-64 only".to_string());
         }
