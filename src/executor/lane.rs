@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::executor::lane_page::{LanePage, Received};
 use crate::os;
-use crate::wire::{self, BadFrame, Side};
+use crate::wire::{self, BadFrame, Side, StandardStream};
 
 /// One end of a lane.
 #[derive(Debug)]
@@ -69,6 +69,20 @@ impl Lane {
         stream.set_nodelay(true)?;
         // Sockets of both kinds send and receive in the same way.
         Ok(Lane::new(OwnedFd::from(stream).into()))
+    }
+
+    /// The socket, which has bytes without frames from now on.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
+    /// Makes the socket a standard stream of this process.
+    pub(super) fn become_stream(&self, stream: StandardStream) -> io::Result<()> {
+        match stream {
+            StandardStream::Input => os::set_standard_input(&self.stream),
+            StandardStream::Output => os::set_standard_output(&self.stream),
+            StandardStream::Error => os::set_standard_error(&self.stream),
+        }
     }
 
     /// Two ends.

@@ -7,6 +7,7 @@
 //! | `Control`, the second | waits on it; when it closes, the process ends |
 //! | `Lane` | serves a thread of the controller |
 //! | `BackLane` | gives the connection to the thread that has asked for it |
+//! | `Stream` | makes the connection a standard stream of the process |
 //!
 //! A process serves one controller.
 
@@ -112,6 +113,11 @@ impl Gate {
                 answer(Answer::Done)?;
                 give_back_lane(number, lane);
             }
+            // Answered afterwards: what the process writes follows the answer.
+            Role::Stream(stream) => match lane.become_stream(stream) {
+                Ok(()) => answer(Answer::Done)?,
+                Err(error) => return answer(Answer::Failed(error.to_string())),
+            },
         }
         Ok(())
     }

@@ -33,7 +33,7 @@
 //! | `connect.rs`, `endpoint.rs` | controller | connections to an executor by a network |
 //! | `changes.rs` | controller | the bytes that an executor must have which shares no memory |
 //! | `listen.rs`, `strangers.rs` | executor | such connections, and those that have not proved their token yet |
-//! | `streams.rs` | both | standard input, output and error of such an executor |
+//! | `streams.rs`, `outputs.rs` | controller | standard input, output and error of such an executor |
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
@@ -84,6 +84,7 @@ mod endpoint;
 mod lane;
 mod lane_page;
 mod listen;
+mod outputs;
 mod passing;
 mod process;
 mod questions;
@@ -92,6 +93,7 @@ mod requests;
 mod sandbox;
 mod serve;
 mod strangers;
+mod streams;
 mod windows;
 
 pub use listen::serve_network;

@@ -24,6 +24,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::rc::Rc;
@@ -35,13 +36,15 @@ use crate::executor::changes::{Batch, Changes, runs_code};
 use crate::executor::crash_page::CrashPage;
 use crate::executor::endpoint::Endpoint;
 use crate::executor::lane::{Broken, Lane};
+use crate::executor::outputs::Outputs;
 use crate::executor::registered::Registered;
 use crate::executor::sandbox::Sandbox;
 use crate::sync::{
     Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code,
 };
 use crate::wire::{
-    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, ToController, ToExecutor,
+    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, StandardStream,
+    ToController, ToExecutor,
 };
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
@@ -84,6 +87,8 @@ pub(super) struct Peer {
     crash_page: Option<CrashPage>,
     /// Where further lanes connect. `None`: lanes are sockets of this machine.
     endpoint: Option<Endpoint>,
+    /// Its output, if that is forwarded.
+    outputs: StaticCell<Arc<Outputs>>,
     /// What it must have before it runs code. `None`: memory is shared.
     pub(super) changes: Option<Changes>,
     /// The status with which its code has called `exit`, plus one. 0: it has not, as far as is known.
@@ -196,6 +201,7 @@ impl ExecutorProcess {
             child: child.map(Mutex::new),
             crash_page,
             endpoint: endpoint.clone(),
+            outputs: StaticCell::new(),
             changes: is_copied.then(Changes::new),
             exit_called: HintUsize::new(0),
             time_to_answer: HintUsize::new(0),
@@ -518,6 +524,25 @@ impl Peer {
         Ok(lane)
     }
 
+    /// Opens a connection that is a standard stream of the executor.
+    pub(super) fn join_stream(&self, stream: StandardStream) -> std::result::Result<UnixStream, String> {
+        let Some(endpoint) = &self.endpoint else {
+            return Err("it is not reached by a network".to_string());
+        };
+        self.check().map_err(|error| error.to_string())?;
+        endpoint.join(Role::Stream(stream)).map(Lane::into_stream)
+    }
+
+    /// Says which output this process forwards. False if it does already.
+    pub(super) fn set_outputs(&self, outputs: Arc<Outputs>) -> bool {
+        let mut is_new = false;
+        self.outputs.get_or_init(|| {
+            is_new = true;
+            outputs
+        });
+        is_new
+    }
+
     fn open_lane(&self) -> Result<Lane> {
         if let Some(endpoint) = &self.endpoint {
             let lane = endpoint.join(Role::Lane);
@@ -568,6 +593,9 @@ impl Peer {
         let ended = self.ended.get_or_init(|| {
             let Some(child) = &self.child else {
                 self.control_end.close();
+                if let Some(outputs) = self.outputs.get() {
+                    outputs.wait_until(Instant::now() + GRACE);
+                }
                 let status = self.exit_called.load(Ordering::Relaxed).checked_sub(1).map(|status| status as i32);
                 return Ended { how: format!("has closed its connections {when}"), status, crash: None };
             };

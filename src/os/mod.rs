@@ -89,7 +89,9 @@ pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
 #[cfg(feature = "executor")]
 pub(crate) use sandbox::{Restrictions, restrict};
 #[cfg(feature = "executor")]
-pub(crate) use socket::{MAX_DESCRIPTORS, receive, send, set_standard_input, take_standard_input};
+pub(crate) use socket::{
+    MAX_DESCRIPTORS, receive, send, set_standard_error, set_standard_input, set_standard_output, take_standard_input,
+};
 pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -103,8 +103,18 @@ pub(crate) fn take_standard_input() -> io::Result<UnixStream> {
 }
 
 /// Makes a descriptor the standard input.
-pub(crate) fn set_standard_input(descriptor: &OwnedFd) -> io::Result<()> {
+pub(crate) fn set_standard_input(descriptor: impl AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdin(descriptor)?)
+}
+
+/// Makes a descriptor the standard output.
+pub(crate) fn set_standard_output(descriptor: impl AsFd) -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stdout(descriptor)?)
+}
+
+/// Makes a descriptor the standard error.
+pub(crate) fn set_standard_error(descriptor: impl AsFd) -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stderr(descriptor)?)
 }
 
 #[cfg(test)]

@@ -187,6 +187,15 @@ pub(crate) enum Role {
     Lane,
     /// A thread of the executor, which has asked for it by this number.
     BackLane(u64),
+    /// Bytes without frames after the answer: the standard input, output or error of the executor.
+    Stream(StandardStream),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum StandardStream {
+    Input,
+    Output,
+    Error,
 }
 
 /// Bytes of a window. The offset counts from its start.

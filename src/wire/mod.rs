@@ -51,5 +51,5 @@ pub(crate) use mailbox::{Arrival, Mailbox};
 #[cfg(feature = "executor")]
 pub(crate) use message::{
     Answer, Change, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer,
-    Request, Role, SandboxRules, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
+    Request, Role, SandboxRules, StandardStream, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
 };

@@ -8,6 +8,7 @@ mod programs;
 mod restart;
 mod running;
 mod sandbox;
+mod streams;
 mod typed;
 
 use jittison::executor::ExecutorProcess;

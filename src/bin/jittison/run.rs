@@ -168,7 +168,9 @@ fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
     if let Some(address) = far_address(path) {
         let token = std::env::var("JITTISON_EXECUTOR_TOKEN")
             .map_err(|_| "`JITTISON_EXECUTOR_TOKEN` is not set: the token of the executor".to_string())?;
-        return ExecutorProcess::connect(address, &token).map_err(message_of);
+        let executor = ExecutorProcess::connect(address, &token).map_err(message_of)?;
+        executor.forward_streams().map_err(message_of)?;
+        return Ok(executor);
     }
     let path = match path {
         Some(path) => path.to_path_buf(),
