@@ -61,7 +61,7 @@
 //! - A [`Symbol`](crate::Symbol) is a pointer of the process that links, so a session with an executor refuses it.
 //! - A call of a [`Function`](crate::Function) passes its arguments on as they are: a pointer must be an address of the executor. Some
 //!   signatures are refused (`docs/executor.md`).
-//! - perf reads a jitdump, and no map of names. Breakpoints of debuggers in linked code are not supported.
+//! - perf reads a jitdump, and no map of names. Debuggers stop in linked code at hardware breakpoints only.
 //! - A child that linked code forks shares its data with its parent.
 //! - x86-64 only: on AArch64 the caches of the other process would have to be flushed.
 //!

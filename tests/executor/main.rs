@@ -1,6 +1,7 @@
 //! Sessions whose code runs in another process of this machine (`src/executor/`).
 
 mod callbacks;
+mod debugger;
 mod far;
 mod faults;
 mod many;
