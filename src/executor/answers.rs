@@ -19,7 +19,7 @@ use crate::host::{
 };
 use crate::memory::{HostedWindow, Placement, WindowLayout};
 use crate::os::map_marker;
-use crate::sync::{Arc, Mutex, plain_thread_local};
+use crate::sync::{Arc, Mutex, plain_thread_local, synchronize_processors};
 use crate::wire::{
     Answer, Change, Facts, FoundInProcess, PlaceOfWindow, Request, StaticOffset, WindowPlacement, WindowShape,
 };
@@ -104,6 +104,7 @@ impl Server {
             }
             Request::Write { changes } => {
                 changes.into_iter().try_for_each(|change| self.write(change))?;
+                synchronize_processors();
                 Answer::Done
             }
             Request::ReleaseWindow { window } => self.drop_held(window),

@@ -63,7 +63,7 @@
 //!   signatures are refused (`docs/executor.md`).
 //! - perf reads a jitdump, and no map of names. Debuggers stop in linked code at hardware breakpoints only.
 //! - A child that linked code forks shares its data with its parent.
-//! - x86-64 only: on AArch64 the caches of the other process would have to be flushed.
+//! - On AArch64 code is copied, never shared: the process that runs it maintains its own caches of instructions.
 //!
 //! # Invariants
 //! - **E1** *Code of a request is held.* The controller keeps the code of an address that a request calls in memory until the

@@ -30,6 +30,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::arch::FETCHES_EARLY;
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::executor::changes::{Batch, Changes, runs_code};
@@ -129,7 +130,7 @@ impl ExecutorProcess {
     /// takes over the standard input of this process when it is connected.
     ///
     /// # Errors
-    /// The program cannot be started, or does not serve, or is of another version or architecture. On AArch64: always.
+    /// The program cannot be started, or does not serve, or is of another version or architecture.
     pub fn start_command(command: Command) -> Result<ExecutorProcess> {
         ExecutorProcess::start_restricted(command, None)
     }
@@ -147,10 +148,9 @@ impl ExecutorProcess {
     fn start_restricted(mut command: Command, sandbox: Option<SandboxRules>) -> Result<ExecutorProcess> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |problem: String| Error::from(ErrorKind::File { path: name.clone(), problem });
-        if crate::arch::FETCHES_EARLY {
-            return Err(failed("executors are supported on x86-64 only".to_string()));
-        }
-        let is_sandboxed = sandbox.is_some();
+        // A link must not work in memory that untrusted code changes. And a processor that fetches early needs its own process to maintain
+        // its caches.
+        let is_copied = sandbox.is_some() || FETCHES_EARLY;
         let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
         let control_end = control.try_clone().map_err(|error| failed(error.to_string()))?;
         let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
@@ -166,15 +166,12 @@ impl ExecutorProcess {
         })?;
         drop(back_other);
         let (child, crash_page) = (Some(child), Some(crash_page));
-        let parts = Parts { control, control_end, child, crash_page, endpoint: None, is_copied: is_sandboxed };
+        let parts = Parts { control, control_end, child, crash_page, endpoint: None, is_copied };
         ExecutorProcess::new(parts, facts, back)
     }
 
     /// `child` is the executor, if this process has started it.
     pub(super) fn connect_to(endpoint: Endpoint, child: Option<Child>) -> std::result::Result<ExecutorProcess, String> {
-        if crate::arch::FETCHES_EARLY {
-            return Err("executors are supported on x86-64 only".to_string());
-        }
         let broken = |broken: Broken| format!("{}: {broken}", endpoint.address);
         let back = endpoint.join(Role::Back)?;
         let control = endpoint.join(Role::Control)?;

@@ -8,7 +8,7 @@ use std::fs::File;
 
 use memmap2::MmapRaw;
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{FETCHES_EARLY, PAGE_SIZE, flush_code};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::replace_loader_pages;
@@ -76,7 +76,8 @@ impl HostedWindow {
     }
 
     /// Writes bytes that the other process has linked. `offset` counts from the start of the window. Words at addresses that are multiples of
-    /// eight are stored as atomics, because code and unwinders may read slots meanwhile.
+    /// eight are stored as atomics, because code and unwinders may read slots meanwhile. The caches of instructions have the bytes afterwards.
+    /// When the code of a link is complete, the caller calls `synchronize_processors`.
     ///
     /// # Errors
     /// The window has no files of this process, or the range is not in one pool.
@@ -94,6 +95,15 @@ impl HostedWindow {
         }
         // SAFETY: M6 - as above. M1 - by contract, nobody uses these bytes.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start.add(whole.len()), rest.len()) };
+        if FETCHES_EARLY {
+            let code = self.layout.pool(SegmentKind::Code);
+            let end = (offset + bytes.len() as u64).min(code.offset + code.size);
+            if offset >= code.offset && offset < end {
+                let running = address_of(self.window.base, offset);
+                // SAFETY: M6 - the range is in the code pool, which is mapped at both addresses.
+                unsafe { flush_code(start, running, (end - offset) as usize) };
+            }
+        }
         Ok(())
     }
 

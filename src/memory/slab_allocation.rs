@@ -112,7 +112,8 @@ impl SlabAllocation {
     pub(crate) fn mark_sealed(&mut self) {
         self.shard.window.mapped.wait_for_fork();
         self.is_sealed = true;
-        if FETCHES_EARLY {
+        // The process that runs a copy does this for its own caches.
+        if FETCHES_EARLY && !self.shard.window.mapped.is_copied() {
             let running = InFlight::address(self, SegmentKind::Code).value() as *const u8;
             let written = self.working(SegmentKind::Code);
             // SAFETY: M1, M4 - both are views of the span, which this allocation owns in a window that it keeps.

@@ -12,6 +12,8 @@ mod sandbox;
 mod streams;
 mod typed;
 
+use std::path::Path;
+
 use jittison::executor::ExecutorProcess;
 use jittison::{Jit, ResourceTracker};
 use jittison_test_tools as tools;
@@ -53,15 +55,15 @@ impl Remote {
 
 /// Starts an executor.
 pub fn start() -> ExecutorProcess {
-    ExecutorProcess::start(env!("CARGO_BIN_EXE_jittison-executor")).unwrap()
+    ExecutorProcess::start_command(tools::emulated(Path::new(env!("CARGO_BIN_EXE_jittison-executor")))).unwrap()
 }
 
-/// An object of C. `None` where there are no executors.
+/// An object of C. `None` without a compiler.
 pub fn c(source: &str) -> Option<Vec<u8>> {
-    if tools::require_x86_64() { tools::gcc(&["-O1", "-fPIC"], source) } else { None }
+    tools::gcc(&["-O1", "-fPIC"], source)
 }
 
-/// An object of C++. `None` where there are no executors.
+/// An object of C++. `None` without a compiler.
 pub fn cpp(source: &str) -> Option<Vec<u8>> {
-    if tools::require_x86_64() { tools::cpp(source) } else { None }
+    tools::cpp(source)
 }
