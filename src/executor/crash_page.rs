@@ -1,4 +1,4 @@
-//! [`CrashPage`]: the shared page with the [`CrashRecord`] of an executor.
+//! [`CrashPage`]: the shared page with the [`CrashRecord`] of an executor. An executor that is reached by a network sends a message instead.
 
 use std::fs::File;
 use std::io;
@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use crate::executor::last_message::send_crash;
 use crate::os::{CrashSite, SharedFile, report_crashes};
 use crate::sync::StaticCell;
 use crate::wire::{Crash, CrashRecord};
@@ -46,12 +47,14 @@ pub(super) fn store_crashes(file: &File) -> io::Result<()> {
     set_actions()
 }
 
-/// Sets the actions of the signals again, after something has set others.
+/// Sets the actions of the signals, also again after something has set others.
 pub(super) fn set_actions() -> io::Result<()> {
     report_crashes(|CrashSite { signal, address, frames }| {
+        let signal = signal.unsigned_abs();
         if let Some(page) = PAGE.get() {
-            page.record().store(signal.unsigned_abs(), *address, frames);
+            page.record().store(signal, *address, frames);
         }
+        send_crash(signal, *address, frames);
     })
 }
 

@@ -19,8 +19,10 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::executor::answers::Server;
 use crate::executor::asking::{give_back_lane, serve_lane, start_asking};
+use crate::executor::crash_page::set_actions;
 use crate::executor::endpoint::TIME_TO_CONNECT;
 use crate::executor::lane::{Broken, Lane};
+use crate::executor::last_message::send_end_by;
 use crate::executor::serve::{end, start};
 use crate::executor::strangers::{Stranger, Strangers};
 use crate::sync::{Arc, Mutex, spawn_for_code};
@@ -30,7 +32,8 @@ use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 /// ([`ExecutorProcess::connect`](super::ExecutorProcess::connect)). Returns only if it cannot: the process ends when its controller does.
 ///
 /// Whoever knows the token runs code here, with the rights of this process. Messages are not encrypted: use it between processes of
-/// one machine, or through a tunnel.
+/// one machine, or through a tunnel. When there is a controller, the actions for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT
+/// become those that report a crash to it.
 ///
 /// # Errors
 /// The token has fewer than 16 bytes. The listener fails. Connections that close before they are accepted are no failure.
@@ -137,6 +140,11 @@ fn control(lane: &Lane, back: Lane) -> std::result::Result<(), Broken> {
         Err(error) => lane.send(&ToController::Answer(Answer::Failed(error.to_string())), &[]),
         Ok(facts) => {
             if lane.send(&ToController::Answer(Answer::Facts(facts)), &[]).is_ok() {
+                // Without these, the controller knows only that the connections have closed.
+                if let Ok(lane) = lane.try_clone() {
+                    send_end_by(lane);
+                }
+                let _ = set_actions();
                 // Nothing is asked here. It ends when the controller does.
                 while lane.receive::<ToExecutor>().is_ok() {}
             }

@@ -27,6 +27,7 @@
 //! | `lane.rs` | both | one socket between two threads |
 //! | `lane_page.rs` | both | the shared page of a lane, for messages while the receiver polls |
 //! | `process.rs` | controller | starts the executor, gives each thread a lane, notices its end |
+//! | `ending.rs` | controller | how the executor has ended |
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
@@ -37,6 +38,7 @@
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
+//! | `last_message.rs` | executor | its crash or exit status, if it is reached by a network |
 //! | `serve.rs` | executor | the control socket, and the end of the process |
 //! | `asking.rs` | executor | the lane of each thread, and questions to the controller |
 //! | `answers.rs` | executor | what each request does: it calls `InProcess` of `host` |
@@ -80,9 +82,11 @@ mod asking;
 mod changes;
 mod connect;
 mod crash_page;
+mod ending;
 mod endpoint;
 mod lane;
 mod lane_page;
+mod last_message;
 mod listen;
 mod outputs;
 mod passing;

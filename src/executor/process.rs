@@ -8,7 +8,7 @@
 //! | ended | the process was waited for | fail with the reason, which never changes | – |
 //!
 //! The thread that finds its lane broken waits for the process, which is about to end. An executor that closes a lane and does
-//! not end is killed after [`GRACE`], one that does not answer in time at once. A request of another thread finds its lane broken
+//! not end is killed after [`GRACE`](super::ending::GRACE), one that does not answer in time at once. A request of another thread finds its lane broken
 //! then, too.
 //!
 //! # Threads
@@ -25,8 +25,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,17 +34,16 @@ use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::executor::changes::{Batch, Changes, runs_code};
 use crate::executor::crash_page::CrashPage;
+use crate::executor::ending::{Ended, GRACE, LastWords, end_at_once, wait_or_kill};
 use crate::executor::endpoint::Endpoint;
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::outputs::Outputs;
 use crate::executor::registered::Registered;
 use crate::executor::sandbox::Sandbox;
-use crate::sync::{
-    Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, sleep, spawn_for_code,
-};
+use crate::sync::{Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, spawn_for_code};
 use crate::wire::{
-    self, Answer, Crash, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, StandardStream,
-    ToController, ToExecutor,
+    self, Answer, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, StandardStream, ToController,
+    ToExecutor,
 };
 
 /// A process that runs the code of sessions of this process ([`JitBuilder::executor`](crate::JitBuilder::executor)).
@@ -98,14 +96,6 @@ pub(super) struct Peer {
     time_to_answer: HintUsize,
     ended: StaticCell<Ended>,
     pub(super) registered: Arc<Registered>,
-}
-
-/// How an executor ended.
-struct Ended {
-    how: String,
-    /// Its exit status, if it called `exit`.
-    status: Option<i32>,
-    crash: Option<Crash>,
 }
 
 /// The number of an executor, the executor, and the lane of this thread.
@@ -497,6 +487,7 @@ impl Peer {
                     let answer = wire::encode(&ToExecutor::Answer(self.answer(question)))?;
                     lane.send_frame(&answer, &[], self.deadline())?;
                 }
+                other => return Err(Broken::Nonsense(format!("{other:?} on a lane"))),
             }
         }
     }
@@ -589,24 +580,20 @@ impl Peer {
     fn wait(&self, when: &str) -> &Ended {
         let ended = self.ended.get_or_init(|| {
             let Some(child) = &self.child else {
+                let said = LastWords::receive(&self.control_end);
                 self.control_end.close();
                 if let Some(outputs) = self.outputs.get() {
                     outputs.wait_until(Instant::now() + GRACE);
                 }
-                let status = self.exit_called.load(Ordering::Relaxed).checked_sub(1).map(|status| status as i32);
-                return Ended { how: format!("has closed its connections {when}"), status, crash: None };
+                let called = self.exit_called.load(Ordering::Relaxed).checked_sub(1).map(|status| status as i32);
+                return Ended::far(said, called, when);
             };
-            let mut child = child.lock();
-            let (status, was_killed) = wait_or_kill(&mut child);
-            match status {
-                Some(status) if !was_killed => {
-                    // A program may handle the signal and go on. Its later end is no crash then.
-                    let is_of = |crash: &Crash| status.signal().map(i32::unsigned_abs) == Some(crash.signal);
-                    let crash = self.crash_page.as_ref().and_then(CrashPage::crash).filter(is_of);
-                    Ended { how: format!("{} {when}", how(status)), status: status.code(), crash }
-                }
-                _ => Ended { how: format!("did not end in time {when}, and was killed"), status: None, crash: None },
-            }
+            let (status, was_killed) = wait_or_kill(&mut child.lock());
+            let crash = || match &self.crash_page {
+                Some(page) => page.crash(),
+                None => LastWords::receive(&self.control_end).crash,
+            };
+            Ended::of_child(status.filter(|_| !was_killed), crash, when)
         });
         self.registered.drop_holds();
         ended
@@ -625,56 +612,8 @@ impl Peer {
     }
 }
 
-/// Waits for a process, and kills it after [`GRACE`]. Returns its status, and whether it was killed.
-fn wait_or_kill(child: &mut Child) -> (Option<ExitStatus>, bool) {
-    let end = Instant::now() + GRACE;
-    let mut pause = Duration::from_micros(100);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return (Some(status), false),
-            Ok(None) if Instant::now() < end => sleep(pause),
-            Ok(None) | Err(_) => break,
-        }
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
-    (end_at_once(child), true)
-}
-
-/// Kills a process and waits for it.
-fn end_at_once(child: &mut Child) -> Option<ExitStatus> {
-    // It fails only if the process has ended.
-    let _ = child.kill();
-    child.wait().ok()
-}
-
-fn how(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was ended by signal {signal}{}", signal_name(signal)),
-        (None, Some(code)) => format!("ended with status {code}"),
-        (None, None) => format!("ended ({status})"),
-    }
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        4 => " (SIGILL)",
-        5 => " (SIGTRAP)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        31 => " (SIGSYS)",
-        _ => "",
-    }
-}
-
 /// How long an executor may take to greet. A program may do other work before it serves.
 const TIME_TO_START: Duration = Duration::from_secs(30);
-
-/// How long an executor may take to end.
-const GRACE: Duration = Duration::from_secs(5);
 
 impl Drop for Peer {
     fn drop(&mut self) {

@@ -79,6 +79,8 @@ pub(crate) use loader_calls::{
 };
 pub(crate) use named_file::NamedFile;
 pub(crate) use pages::{PrivatePages, page_size};
+#[cfg(feature = "executor")]
+pub(crate) use process::at_exit_with_status;
 pub(crate) use process::{
     DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, deregister_handlers, environment, exit_process,
     is_traced, register_at_fork, register_at_quick_exit,

@@ -27,6 +27,8 @@ unsafe extern "C-unwind" {
         library: *const c_void,
     ) -> c_int;
     fn __cxa_at_quick_exit(handler: *const c_void, library: *const c_void) -> c_int;
+    #[cfg(feature = "executor")]
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
 /// Other C libraries accept no handlers of code that may be unloaded, so these always fail.
@@ -53,7 +55,14 @@ mod absent {
     pub(super) unsafe fn __cxa_at_quick_exit(_: Handler, _: *const c_void) -> c_int {
         UNSUPPORTED
     }
+
+    #[cfg(feature = "executor")]
+    pub(super) unsafe fn on_exit(_: extern "C" fn(c_int, *mut c_void), _: *mut c_void) -> c_int {
+        UNSUPPORTED
+    }
 }
+#[cfg(all(not(target_env = "gnu"), feature = "executor"))]
+use absent::on_exit;
 #[cfg(not(target_env = "gnu"))]
 use absent::{__cxa_at_quick_exit, __cxa_thread_atexit_impl, __register_atfork};
 
@@ -81,6 +90,16 @@ pub(crate) fn exit_process(status: i32) -> ! {
 pub(crate) fn at_exit(handler: extern "C-unwind" fn()) -> bool {
     // SAFETY: O4 - a Rust function of this program or library with the declared signature, which stays until it was called.
     unsafe { atexit(handler) == 0 }
+}
+
+/// Registers `handler` for the exit of the process. It gets the status. It runs before all handlers that were registered earlier. False when
+/// the C library has not enough memory or no such function.
+#[cfg(feature = "executor")]
+#[must_use]
+pub(crate) fn at_exit_with_status(handler: extern "C" fn(c_int, *mut c_void)) -> bool {
+    // SAFETY: O4 - a Rust function of this program or library with the declared signature, which stays until it was called. O2 - the
+    // argument is null.
+    unsafe { on_exit(handler, std::ptr::null_mut()) == 0 }
 }
 
 /// Registers `handler` for the end of the calling thread. It runs before all handlers of the thread that were registered

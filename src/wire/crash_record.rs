@@ -1,5 +1,7 @@
 //! [`CrashRecord`]: what a crashing executor leaves in a shared page for its controller.
 
+use serde::{Deserialize, Serialize};
+
 use crate::sync::{MappedU32, MappedU64, Ordering};
 
 /// The record in the page. Zeroes: no crash.
@@ -15,7 +17,7 @@ pub(crate) struct CrashRecord {
 const FRAMES: usize = 48;
 
 /// A crash, as the executor reported it. Each number may be any.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Crash {
     pub(crate) signal: u32,
     pub(crate) address: u64,

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the messages. It grows whenever a message changes.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 
 /// The greatest length of a frame in bytes, without its length field.
 const MAX_FRAME: u32 = 256 << 20;
@@ -39,6 +39,38 @@ fn with_length(mut frame: Vec<u8>) -> Result<Vec<u8>, BadFrame> {
     frame[..4].copy_from_slice(&short.to_le_bytes());
     Ok(frame)
 }
+
+/// The frame of [`ToController::Crashed`](crate::wire::ToController::Crashed), in `buffer`. It allocates nothing: a signal handler calls it.
+/// `None`: there are too many frames. 48 fit.
+pub(crate) fn encode_crash<'a>(
+    buffer: &'a mut [u8; CRASH_FRAME],
+    signal: u32,
+    address: u64,
+    frames: &[u64],
+) -> Option<&'a [u8]> {
+    /// As [`ToController`](crate::wire::ToController): a variant is its number, and a slice is as a vector.
+    #[derive(Serialize)]
+    enum Borrowed<'a> {
+        #[allow(dead_code)]
+        Ask,
+        #[allow(dead_code)]
+        Answer,
+        Crashed(BorrowedCrash<'a>),
+    }
+    #[derive(Serialize)]
+    struct BorrowedCrash<'a> {
+        signal: u32,
+        address: u64,
+        frames: &'a [u64],
+    }
+    let crash = Borrowed::Crashed(BorrowedCrash { signal, address, frames });
+    let length = postcard::to_slice(&crash, &mut buffer[4..]).ok()?.len();
+    buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    Some(&buffer[..4 + length])
+}
+
+/// The most bytes of the frame of a crash.
+pub(crate) const CRASH_FRAME: usize = 512;
 
 /// The number of bytes after the length field.
 ///
@@ -96,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Answer, Question, Request, SandboxRules, StaticOffset, ToController, ToExecutor};
+    use crate::wire::{Answer, Crash, Question, Request, SandboxRules, StaticOffset, ToController, ToExecutor};
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
@@ -133,6 +165,17 @@ mod tests {
         }
         let question = ToController::Ask(Question::ExitHook { hook: 3, status: Some(-1) });
         assert_eq!(decode::<ToController>(&encode(&question).unwrap()[4..]).unwrap(), question);
+    }
+
+    #[test]
+    fn a_crash_is_encoded_without_memory_as_any_message() {
+        let crash = |frames| Crash { signal: 11, address: u64::MAX, frames };
+        for frames in [vec![], vec![0, 1, 300], vec![u64::MAX; 48]] {
+            let mut buffer = [0; CRASH_FRAME];
+            let frame = encode_crash(&mut buffer, 11, u64::MAX, &frames).unwrap();
+            assert_eq!(frame, encode(&ToController::Crashed(crash(frames))).unwrap());
+        }
+        assert_eq!(encode_crash(&mut [0; CRASH_FRAME], 11, 0, &[u64::MAX; 60]), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::crash_record::Crash;
+
 /// A message to the process that runs code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToExecutor {
@@ -17,6 +19,10 @@ pub(crate) enum ToExecutor {
 pub(crate) enum ToController {
     Ask(Question),
     Answer(Answer),
+    /// On the control connection, by a network: the process is about to end by a signal. A second one, with a backtrace, may follow.
+    Crashed(Crash),
+    /// Likewise: the process is about to end by `exit` with this status.
+    Exited(i32),
 }
 
 /// What the controller wants. The comment says which [`Answer`] fits; each request may also get [`Answer::Failed`].

@@ -14,14 +14,14 @@
 //!
 //! A short message goes through a [`Mailbox`] in a shared page instead, without its length field (`mailbox.rs`).
 //!
-//! A crash of the executor is in a [`CrashRecord`] of another shared page (`crash_record.rs`).
+//! A crash of the executor is in a [`CrashRecord`] of another shared page (`crash_record.rs`). By a network, it is a message.
 //!
 //! # Messages
 //!
 //! | from | type | content |
 //! |---|---|---|
 //! | the process that links | [`ToExecutor`] | a [`Request`], or the answer to a question |
-//! | the process that runs | [`ToController`] | an [`Answer`], or a [`Question`] |
+//! | the process that runs | [`ToController`] | an [`Answer`], a [`Question`], or how the process ends |
 //!
 //! Requests and questions nest: whoever waits for an answer first answers what the other side asks meanwhile. So each lane has
 //! at most one message under way in each direction.
@@ -43,7 +43,7 @@ pub(crate) use crash_record::{Crash, CrashRecord};
 #[cfg(all(feature = "executor", feature = "unstable"))]
 pub(crate) use frame::check_bytes;
 #[cfg(feature = "executor")]
-pub(crate) use frame::{BadFrame, Side, decode, encode, frame_length, greeting};
+pub(crate) use frame::{BadFrame, CRASH_FRAME, Side, decode, encode, encode_crash, frame_length, greeting};
 #[cfg(loom)]
 pub use mailbox::{Arrival, Mailbox};
 #[cfg(all(feature = "executor", not(loom)))]

@@ -316,6 +316,65 @@ fn a_far_executor_that_is_killed_or_hangs_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
+fn a_crash_far_away_is_reported_as_one_here() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let source = "#include <stdlib.h>\n#include <pthread.h>\n\
+        __attribute__((noinline)) long deeper(void) { return *(volatile long *)16; } long crash(void) { return deeper() + 1; } \
+        long null(void) { return ((long (*)(void))0)() + 1; } void give_up(void) { abort(); } \
+        __attribute__((noinline)) long overflow(long n) { volatile long pad[99]; pad[0] = n; return overflow(n + 1) + pad[0]; } \
+        static void *body(void *p) { crash(); return p; } \
+        void threaded(void) { pthread_t t; pthread_create(&t, 0, body, 0); pthread_join(t, 0); }";
+    let Some(object) = c(source) else { return };
+    for (name, signal, place) in [
+        ("crash", "11 (SIGSEGV)", " at the address 0x10 in deeper+0x0 in crash.o of dylib `main`, called by crash+"),
+        ("null", "11 (SIGSEGV)", " at the address 0x0 in null+"),
+        ("give_up", "6 (SIGABRT)", " in give_up+"),
+        ("overflow", "11 (SIGSEGV)", " in overflow+"),
+        ("threaded", "11 (SIGSEGV)", " at the address 0x10 in deeper+0x0 in crash.o of dylib `main`, called by crash+"),
+    ] {
+        let mut far = Far::start();
+        let tracker = far.remote.add("crash.o", &object);
+        let function = far.remote.jit.remote_function(far.remote.jit.main_dylib(), name).unwrap();
+        let begin = Instant::now();
+        let error = function.call(&[]).unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(4), "the end of the connection is enough");
+        let how = format!("was ended by signal {signal} while it called the function at {}", function.address());
+        assert!(error.to_string().contains(&how) && error.to_string().contains(place), "{error}, {how}, {place}");
+        let ErrorKind::ExecutorEnded { crash: Some(crash), .. } = error.kind() else { panic!("{error}") };
+        assert!(crash.backtrace().len() > 2 && crash.located().len() == crash.backtrace().len(), "{crash:?}");
+        // Later requests say the same, and nothing is left.
+        assert_eq!(function.call(&[]).unwrap_err().to_string(), error.to_string());
+        drop(function);
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_eq!(far.remote.jit.memory_statistics().live_bytes, 0);
+        let status = far.listening.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(if name == "give_up" { libc::SIGABRT } else { libc::SIGSEGV }));
+    }
+}
+
+#[test]
+fn a_crash_of_a_program_far_away_is_reported() {
+    let Some(object) = c("int main(int n, char **a) { return *(volatile int *)(8L * n); }") else { return };
+    let far = Far::start();
+    let tracker = far.remote.add("main.o", &object);
+    let program = Program::new(&far.remote.jit, &tracker).unwrap();
+    // SAFETY: the program may run.
+    let error = unsafe { program.run("main", &[c"program".into()], |_| {}) }.unwrap_err().to_string();
+    let how = "was ended by signal 11 (SIGSEGV) while it ran `main` at ";
+    assert!(error.contains(how) && error.contains(" at the address 0x8 in main+"), "{error}");
+}
+
+#[test]
+fn an_exit_far_away_names_its_status() {
+    let Some(object) = c("#include <stdlib.h>\nvoid leave(long status) { exit(status); }") else { return };
+    let mut far = Far::start();
+    let _tracker = far.remote.add("leave.o", &object);
+    let error = find!(far, "leave", fn(i64)).try_call(3).unwrap_err().to_string();
+    assert!(error.contains("ended with status 3 while it called the function"), "{error}");
+    assert_eq!(far.listening.child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
 fn a_far_executor_ends_with_its_last_handle() {
     if !jittison_test_tools::require_x86_64() {
         return;
