@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::executor::lane::{Broken, Lane};
+use crate::sync::Arc;
 use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 
 /// Where it listens, and what proves the right to use it.
@@ -11,6 +12,18 @@ use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 pub(super) struct Endpoint {
     pub(super) address: SocketAddr,
     pub(super) token: Vec<u8>,
+    pub(super) encryption: Option<Encryption>,
+}
+
+/// Agrees on keys with the other side of a connection, before the time is over, and makes a lane of it.
+pub(super) type Encryption = Arc<dyn Fn(TcpStream, Instant) -> Result<Lane, Broken> + Send + Sync>;
+
+/// A lane over a connection by a network.
+pub(super) fn lane_over(stream: TcpStream, encryption: Option<&Encryption>, deadline: Instant) -> Result<Lane, Broken> {
+    match encryption {
+        Some(encryption) => encryption(stream, deadline),
+        None => Ok(Lane::of_stream(stream)?),
+    }
 }
 
 impl Endpoint {
@@ -20,8 +33,10 @@ impl Endpoint {
     /// Nobody listens there, no executor of this version, or it refuses the token.
     pub(super) fn join(&self, role: Role) -> Result<Lane, String> {
         let connect = || -> Result<Lane, Broken> {
-            let deadline = Some(Instant::now() + TIME_TO_CONNECT);
-            let lane = Lane::of_stream(TcpStream::connect_timeout(&self.address, TIME_TO_CONNECT)?)?;
+            let deadline = Instant::now() + TIME_TO_CONNECT;
+            let stream = TcpStream::connect_timeout(&self.address, TIME_TO_CONNECT)?;
+            let lane = lane_over(stream, self.encryption.as_ref(), deadline)?;
+            let deadline = Some(deadline);
             lane.greet(Side::Controller, &[])?;
             lane.receive_greeting(Side::Executor, deadline)?;
             lane.send(&ToExecutor::Ask(Request::Join { token: self.token.clone(), role }), &[])?;

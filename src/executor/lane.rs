@@ -3,6 +3,8 @@
 //! Messages nest on a lane (`src/wire/mod.rs`), so at most one is under way in each direction. The methods take `&self`, so that
 //! a thread that waits for an answer can use its lane for what it is asked meanwhile.
 
+use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,6 +24,23 @@ pub(super) struct Lane {
     stream: UnixStream,
     /// Only lanes that the controller opens have mailboxes: an executor could shorten the file of a page that it made.
     mailboxes: Option<LanePage>,
+    /// `None`: bytes go as they are. Not shared by threads, so a lane is not, either.
+    cipher: Option<RefCell<Box<dyn Cipher>>>,
+}
+
+/// Encrypts what a lane sends, and decrypts what it receives.
+pub(super) trait Cipher: fmt::Debug + Send {
+    /// Sends all bytes. If the other side does not take them before the deadline, the lane is broken.
+    fn send(&mut self, stream: &UnixStream, bytes: &[u8], deadline: Option<Instant>) -> Result<(), Broken>;
+
+    /// Receives some bytes. Zero: the other side has closed the connection.
+    fn receive(&mut self, stream: &UnixStream, bytes: &mut [u8], deadline: Option<Instant>) -> Result<usize, Broken>;
+}
+
+/// The socket of a lane that another thread may be using: to close it, and for last messages, which are not encrypted.
+pub(super) struct Closer {
+    stream: UnixStream,
+    is_plain: bool,
 }
 
 /// Why a lane cannot be used any more.
@@ -39,6 +58,9 @@ pub(super) enum Broken {
     /// The other side broke the protocol.
     #[error("the other process sent what the protocol does not allow: {0}")]
     Nonsense(String),
+    /// One side encrypts and the other one does not, or the other side is not whom it must be.
+    #[error("{0}")]
+    Encryption(String),
 }
 
 impl From<BadFrame> for Broken {
@@ -47,37 +69,82 @@ impl From<BadFrame> for Broken {
     }
 }
 
+impl Broken {
+    /// Why a socket does not send or receive.
+    pub(super) fn of_socket(error: io::Error) -> Broken {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Broken::Closed,
+            io::ErrorKind::TimedOut => Broken::Late,
+            _ => Broken::Refused(error),
+        }
+    }
+}
+
+impl Closer {
+    /// Ends all waiting on both ends.
+    pub(super) fn close(&self) {
+        // It fails only if the lane is closed already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Sends a frame without waiting. Nothing is sent on an encrypted connection: only the lane has the keys. A signal handler may call it.
+    pub(super) fn send_now(&self, frame: &[u8]) {
+        if self.is_plain {
+            // It fails if the other side has gone, or does not receive.
+            let _ = os::send(&self.stream, frame, &[], Some(Instant::now()));
+        }
+    }
+
+    /// A lane that receives what [`send_now`](Self::send_now) has sent. `None` for an encrypted connection.
+    pub(super) fn lane(&self) -> Option<Lane> {
+        self.stream.try_clone().ok().filter(|_| self.is_plain).map(Lane::new)
+    }
+}
+
 impl Lane {
     pub(super) fn new(stream: UnixStream) -> Lane {
-        Lane { stream, mailboxes: None }
+        Lane { stream, mailboxes: None, cipher: None }
+    }
+
+    /// A connection by a network, on which both sides have agreed on keys.
+    #[cfg(feature = "executor-tls")]
+    pub(super) fn encrypted(stream: UnixStream, cipher: Box<dyn Cipher>) -> Lane {
+        Lane { stream, mailboxes: None, cipher: Some(RefCell::new(cipher)) }
     }
 
     /// The controller's end of a lane with mailboxes, and what the executor gets of it: a socket and the page.
     pub(super) fn with_mailboxes() -> io::Result<(Lane, [OwnedFd; 2])> {
         let (stream, other) = UnixStream::pair()?;
         let (mailboxes, page) = LanePage::create()?;
-        Ok((Lane { stream, mailboxes: Some(mailboxes) }, [other.into(), page.into()]))
+        Ok((Lane { stream, mailboxes: Some(mailboxes), cipher: None }, [other.into(), page.into()]))
     }
 
     /// The executor's end of such a lane.
     pub(super) fn from_descriptors([socket, page]: [OwnedFd; 2]) -> io::Result<Lane> {
-        Ok(Lane { stream: socket.into(), mailboxes: Some(LanePage::open(&page.into())?) })
+        Ok(Lane { mailboxes: Some(LanePage::open(&page.into())?), ..Lane::new(socket.into()) })
     }
 
     /// A connection by a network.
     pub(super) fn of_stream(stream: TcpStream) -> io::Result<Lane> {
-        stream.set_nodelay(true)?;
-        // Sockets of both kinds send and receive in the same way.
-        Ok(Lane::new(OwnedFd::from(stream).into()))
+        stream_of(stream).map(Lane::new)
     }
 
     /// The socket, which has bytes without frames from now on.
-    pub(super) fn into_stream(self) -> UnixStream {
-        self.stream
+    ///
+    /// # Errors
+    /// The lane is encrypted.
+    pub(super) fn into_stream(self) -> Result<UnixStream, String> {
+        if self.cipher.is_none() { Ok(self.stream) } else { Err(NOT_ENCRYPTED.to_string()) }
     }
 
     /// Makes the socket a standard stream of this process.
+    ///
+    /// # Errors
+    /// The lane is encrypted, or what the kernel refuses.
     pub(super) fn become_stream(&self, stream: StandardStream) -> io::Result<()> {
+        if self.cipher.is_some() {
+            return Err(io::Error::other(NOT_ENCRYPTED));
+        }
         match stream {
             StandardStream::Input => os::set_standard_input(&self.stream),
             StandardStream::Output => os::set_standard_output(&self.stream),
@@ -91,15 +158,9 @@ impl Lane {
         Ok((Lane::new(own), other.into()))
     }
 
-    /// The same end again.
-    pub(super) fn try_clone(&self) -> io::Result<Lane> {
-        self.stream.try_clone().map(Lane::new)
-    }
-
-    /// Ends all waiting on both ends.
-    pub(super) fn close(&self) {
-        // It fails only if the lane is closed already.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    /// What closes it.
+    pub(super) fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer { stream: self.stream.try_clone()?, is_plain: self.cipher.is_none() })
     }
 
     /// Sends a message, with descriptors.
@@ -158,11 +219,11 @@ impl Lane {
         {
             return Ok(());
         }
-        os::send(&self.stream, frame, descriptors, deadline).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Broken::Closed,
-            io::ErrorKind::TimedOut => Broken::Late,
-            _ => Broken::Refused(error),
-        })
+        match &self.cipher {
+            // By a network there are no descriptors.
+            Some(cipher) => cipher.borrow_mut().send(&self.stream, frame, deadline),
+            None => os::send(&self.stream, frame, descriptors, deadline).map_err(Broken::of_socket),
+        }
     }
 
     fn receive_frame(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
@@ -180,6 +241,9 @@ impl Lane {
         self.fill(&mut field, &mut descriptors, deadline)?;
         let mut left = wire::frame_length(field)?;
         if left > most {
+            if field[..2] == TLS_ALERT {
+                return Err(Broken::Encryption("it encrypts its connections, and this side does not".to_string()));
+            }
             return Err(Broken::Nonsense(format!("a first message of {left} bytes")));
         }
         let mut bytes = Vec::new();
@@ -204,12 +268,10 @@ impl Lane {
         deadline: Option<Instant>,
     ) -> Result<(), Broken> {
         while !bytes.is_empty() {
-            let received =
-                os::receive(&self.stream, bytes, descriptors, deadline).map_err(|error| match error.kind() {
-                    io::ErrorKind::ConnectionReset => Broken::Closed,
-                    io::ErrorKind::TimedOut => Broken::Late,
-                    _ => Broken::Refused(error),
-                })?;
+            let received = match &self.cipher {
+                Some(cipher) => cipher.borrow_mut().receive(&self.stream, bytes, deadline)?,
+                None => os::receive(&self.stream, bytes, descriptors, deadline).map_err(Broken::of_socket)?,
+            };
             if received == 0 {
                 return Err(Broken::Closed);
             }
@@ -218,6 +280,17 @@ impl Lane {
         Ok(())
     }
 }
+
+/// A connection by a network as a socket that sends and receives in the same way.
+pub(super) fn stream_of(stream: TcpStream) -> io::Result<UnixStream> {
+    stream.set_nodelay(true)?;
+    Ok(OwnedFd::from(stream).into())
+}
+
+const NOT_ENCRYPTED: &str = "standard streams are sockets of the kernel, which does not encrypt them";
+
+/// How a TLS server begins its answer to bytes that are no TLS: an alert, of version 3.x.
+const TLS_ALERT: [u8; 2] = [21, 3];
 
 /// Bytes that are received at a time.
 const PIECE: usize = 1 << 20;

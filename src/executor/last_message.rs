@@ -1,18 +1,17 @@
 //! What an executor by a network says before it ends: [`ToController::Crashed`] or [`ToController::Exited`], on its control connection.
 
 use std::ffi::{c_int, c_void};
-use std::time::Instant;
 
-use crate::executor::lane::Lane;
+use crate::executor::lane::Closer;
 use crate::os::at_exit_with_status;
 use crate::sync::StaticCell;
 use crate::wire::{self, CRASH_FRAME, ToController};
 
 /// The control connection of this process, if it is such an executor.
-static CONTROL: StaticCell<Lane> = StaticCell::new();
+static CONTROL: StaticCell<Closer> = StaticCell::new();
 
 /// Sends the end of this process to its controller. Nothing else is sent on the connection from now on.
-pub(super) fn send_end_by(control: Lane) {
+pub(super) fn send_end_by(control: Closer) {
     CONTROL.get_or_init(|| control);
     // Without it, the controller knows only that the connections have closed.
     let _ = at_exit_with_status(send_status);
@@ -24,7 +23,7 @@ pub(super) fn send_crash(signal: u32, address: u64, frames: &[u64]) {
     if let Some(control) = CONTROL.get()
         && let Some(frame) = wire::encode_crash(&mut [0; CRASH_FRAME], signal, address, frames)
     {
-        let _ = control.send_frame(frame, &[], Some(Instant::now()));
+        control.send_now(frame);
     }
 }
 
@@ -32,7 +31,6 @@ extern "C" fn send_status(status: c_int, _: *mut c_void) {
     if let Some(control) = CONTROL.get()
         && let Ok(frame) = wire::encode(&ToController::Exited(status))
     {
-        // As above.
-        let _ = control.send_frame(&frame, &[], Some(Instant::now()));
+        control.send_now(&frame);
     }
 }

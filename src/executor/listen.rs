@@ -12,7 +12,7 @@
 //! A process serves one controller.
 
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::executor::answers::Server;
 use crate::executor::asking::{give_back_lane, serve_lane, start_asking};
 use crate::executor::crash_page::set_actions;
-use crate::executor::endpoint::TIME_TO_CONNECT;
+use crate::executor::endpoint::{Encryption, TIME_TO_CONNECT, lane_over};
 use crate::executor::lane::{Broken, Lane};
 use crate::executor::last_message::send_end_by;
 use crate::executor::serve::{end, start};
@@ -32,16 +32,26 @@ use crate::wire::{Answer, Request, Role, Side, ToController, ToExecutor};
 /// ([`ExecutorProcess::connect`](super::ExecutorProcess::connect)). Returns only if it cannot: the process ends when its controller does.
 ///
 /// Whoever knows the token runs code here, with the rights of this process. Messages are not encrypted: use it between processes of
-/// one machine, or through a tunnel. When there is a controller, the actions for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT
-/// become those that report a crash to it.
+/// one machine, or through a tunnel. `serve_network_encrypted` of the feature `executor-tls` encrypts them. When there is a controller, the
+/// actions for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT become those that report a crash to it.
 ///
 /// # Errors
 /// The token has fewer than 16 bytes. The listener fails. Connections that close before they are accepted are no failure.
 pub fn serve_network(listener: TcpListener, token: &str) -> Result<Infallible> {
+    serve_connections(listener, token, None)
+}
+
+/// As [`serve_network`]. `encryption`: for all connections, or for none.
+pub(super) fn serve_connections(
+    listener: TcpListener,
+    token: &str,
+    encryption: Option<Encryption>,
+) -> Result<Infallible> {
     if token.len() < MIN_TOKEN {
         return Err(Error::other(format!("a token of {} bytes; take {MIN_TOKEN} random ones at least", token.len())));
     }
-    let gate = Arc::new(Gate { token: token.as_bytes().to_vec(), controller: Mutex::new(Controller::Nobody) });
+    let gate =
+        Arc::new(Gate { token: token.as_bytes().to_vec(), encryption, controller: Mutex::new(Controller::Nobody) });
     let strangers = Strangers::new();
     loop {
         let (stream, address) = match listener.accept() {
@@ -50,13 +60,12 @@ pub fn serve_network(listener: TcpListener, token: &str) -> Result<Infallible> {
             Err(error) => return Err(Error::other(format!("no connection is accepted: {error}"))),
         };
         // What cannot be served closes.
-        let Ok(lane) = Lane::of_stream(stream) else { continue };
-        let Ok(stranger) = strangers.admit(&lane, address.ip()) else { continue };
+        let Ok(stranger) = strangers.admit(&stream, address.ip()) else { continue };
         let gate = gate.clone();
         // Without a thread the connection closes.
         let _ = spawn_for_code("jittison-lane", move || {
             // A connection that is none of a controller closes.
-            let _ = gate.accept(lane, stranger);
+            let _ = gate.accept(stream, stranger);
         });
     }
 }
@@ -64,6 +73,7 @@ pub fn serve_network(listener: TcpListener, token: &str) -> Result<Infallible> {
 /// What connections need until there is a controller.
 struct Gate {
     token: Vec<u8>,
+    encryption: Option<Encryption>,
     controller: Mutex<Controller>,
 }
 
@@ -75,8 +85,10 @@ enum Controller {
 }
 
 impl Gate {
-    fn accept(&self, lane: Lane, stranger: Stranger) -> std::result::Result<(), Broken> {
-        let deadline = Some(Instant::now() + TIME_TO_CONNECT);
+    fn accept(&self, stream: TcpStream, stranger: Stranger) -> std::result::Result<(), Broken> {
+        let deadline = Instant::now() + TIME_TO_CONNECT;
+        let lane = lane_over(stream, self.encryption.as_ref(), deadline)?;
+        let deadline = Some(deadline);
         lane.greet(Side::Executor, &[])?;
         lane.receive_greeting(Side::Controller, deadline)?;
         let answer = |answer| lane.send(&ToController::Answer(answer), &[]);
@@ -141,8 +153,8 @@ fn control(lane: &Lane, back: Lane) -> std::result::Result<(), Broken> {
         Ok(facts) => {
             if lane.send(&ToController::Answer(Answer::Facts(facts)), &[]).is_ok() {
                 // Without these, the controller knows only that the connections have closed.
-                if let Ok(lane) = lane.try_clone() {
-                    send_end_by(lane);
+                if let Ok(closer) = lane.closer() {
+                    send_end_by(closer);
                 }
                 let _ = set_actions();
                 // Nothing is asked here. It ends when the controller does.

@@ -35,6 +35,7 @@
 //! | `changes.rs` | controller | the bytes that an executor must have which shares no memory |
 //! | `listen.rs`, `strangers.rs` | executor | such connections, and those that have not proved their token yet |
 //! | `streams.rs`, `outputs.rs` | controller | standard input, output and error of such an executor |
+//! | `encrypted.rs` | both | such connections by TLS, with the feature `executor-tls` |
 //! | `sandbox.rs` | both | what the executor may do beside running code |
 //! | `passing.rs` | both | a call as the fields of a message |
 //! | `crash_page.rs` | both | the shared page with the crash of an executor |
@@ -82,6 +83,8 @@ mod asking;
 mod changes;
 mod connect;
 mod crash_page;
+#[cfg(feature = "executor-tls")]
+mod encrypted;
 mod ending;
 mod endpoint;
 mod lane;
@@ -100,6 +103,8 @@ mod strangers;
 mod streams;
 mod windows;
 
+#[cfg(feature = "executor-tls")]
+pub use encrypted::{ServerCertificate, TrustedCertificates, serve_network_encrypted};
 pub use listen::serve_network;
 pub use process::ExecutorProcess;
 pub(crate) use requests::Remote;

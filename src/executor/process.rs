@@ -36,7 +36,7 @@ use crate::executor::changes::{Batch, Changes, runs_code};
 use crate::executor::crash_page::CrashPage;
 use crate::executor::ending::{Ended, GRACE, LastWords, end_at_once, wait_or_kill};
 use crate::executor::endpoint::Endpoint;
-use crate::executor::lane::{Broken, Lane};
+use crate::executor::lane::{Broken, Closer, Lane};
 use crate::executor::outputs::Outputs;
 use crate::executor::registered::Registered;
 use crate::executor::sandbox::Sandbox;
@@ -61,7 +61,7 @@ const TOKEN: &str = "JITTISON_EXECUTOR_TOKEN";
 /// What differs between executors.
 struct Parts {
     control: Lane,
-    control_end: Lane,
+    control_end: Closer,
     child: Option<Child>,
     crash_page: Option<CrashPage>,
     endpoint: Option<Endpoint>,
@@ -80,7 +80,7 @@ pub(super) struct Peer {
     /// Carries requests for further lanes.
     control: Mutex<Lane>,
     /// The same socket, to end the executor while a thread waits for an answer.
-    control_end: Lane,
+    control_end: Closer,
     /// `None`: somebody else has started it, and it is reached by a network.
     child: Option<Mutex<Child>>,
     crash_page: Option<CrashPage>,
@@ -142,7 +142,7 @@ impl ExecutorProcess {
         // its caches.
         let is_copied = sandbox.is_some() || FETCHES_EARLY;
         let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
-        let control_end = control.try_clone().map_err(|error| failed(error.to_string()))?;
+        let control_end = control.closer().map_err(|error| failed(error.to_string()))?;
         let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
         let (crash_page, page) = CrashPage::create().map_err(|error| failed(error.to_string()))?;
         let mut child =
@@ -165,7 +165,7 @@ impl ExecutorProcess {
         let broken = |broken: Broken| format!("{}: {broken}", endpoint.address);
         let back = endpoint.join(Role::Back)?;
         let control = endpoint.join(Role::Control)?;
-        let control_end = control.try_clone().map_err(|error| error.to_string())?;
+        let control_end = control.closer().map_err(|error| error.to_string())?;
         control.send(&ToExecutor::Ask(Request::Start { sandbox: None }), &[]).map_err(broken)?;
         let facts = match control.receive_until(Some(Instant::now() + TIME_TO_START)).map_err(broken)?.0 {
             ToController::Answer(Answer::Facts(facts)) => facts,
@@ -224,7 +224,8 @@ impl ExecutorProcess {
             let mut random = [0; 16];
             std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
             let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-            let endpoint = Endpoint { address: listener.local_addr()?, token: token.clone().into_bytes() };
+            let address = listener.local_addr()?;
+            let endpoint = Endpoint { address, token: token.clone().into_bytes(), encryption: None };
             let mut command = Command::new(program);
             command.args(["--listen", "stdin"]).env_remove(PROGRAM).env(TOKEN, token).stdin(OwnedFd::from(listener));
             Ok((endpoint, command.spawn()?))
@@ -518,7 +519,7 @@ impl Peer {
             return Err("it is not reached by a network".to_string());
         };
         self.check().map_err(|error| error.to_string())?;
-        endpoint.join(Role::Stream(stream)).map(Lane::into_stream)
+        endpoint.join(Role::Stream(stream)).and_then(Lane::into_stream)
     }
 
     /// Says which output this process forwards. False if it does already.

@@ -4,9 +4,8 @@
 //! cannot keep out others, and within one, a controller needs a moment only to send its token.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown, TcpStream};
 
-use crate::executor::lane::Lane;
 use crate::sync::{Arc, Condvar, Mutex};
 
 /// The connections.
@@ -25,7 +24,7 @@ struct Connection {
     number: u64,
     address: IpAddr,
     /// Closes it. `None`: that is done, and its thread is about to end.
-    end: Option<Lane>,
+    end: Option<TcpStream>,
 }
 
 /// The place of a connection in the list, until it is dropped.
@@ -44,8 +43,8 @@ impl Strangers {
     ///
     /// # Errors
     /// There is no descriptor to close it later.
-    pub(super) fn admit(self: &Arc<Self>, lane: &Lane, address: IpAddr) -> io::Result<Stranger> {
-        let end = Some(lane.try_clone()?);
+    pub(super) fn admit(self: &Arc<Self>, connection: &TcpStream, address: IpAddr) -> io::Result<Stranger> {
+        let end = Some(connection.try_clone()?);
         let mut list = self.list.lock();
         while list.present.len() >= MOST {
             list.close_one();
@@ -63,9 +62,10 @@ impl List {
     fn close_one(&mut self) {
         if self.present.iter().all(|connection| connection.end.is_some())
             && let Some(index) = surplus(&self.present.iter().map(|other| other.address).collect::<Vec<_>>())
-            && let Some(lane) = self.present[index].end.take()
+            && let Some(connection) = self.present[index].end.take()
         {
-            lane.close();
+            // It fails only if the connection is closed already.
+            let _ = connection.shutdown(Shutdown::Both);
         }
     }
 }
