@@ -135,6 +135,9 @@ pub struct RunArgs {
     ///
     /// tcp:HOST:PORT is a `jittison-executor --listen HOST:PORT`, perhaps of another machine, to which code and data are copied.
     /// JITTISON_EXECUTOR_TOKEN has its token.
+    ///
+    /// tls:HOST:PORT is one that also has --certificate and --key: connections are encrypted. JITTISON_EXECUTOR_CERTIFICATE names the PEM
+    /// file of the certificate to trust, which must be for HOST.
     #[arg(long, value_name = "PROGRAM", require_equals = true, conflicts_with = "no_exec")]
     pub executor: Option<Option<PathBuf>>,
 

@@ -5,7 +5,7 @@
 //! of them.
 
 use std::ffi::{CString, OsStr};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +15,7 @@ use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
-use jittison::executor::ExecutorProcess;
+use jittison::executor::{ExecutorProcess, TrustedCertificates};
 use jittison::link::Archive;
 use jittison::memory::{OnFull, Placement};
 use jittison::platform::StaticLibraries;
@@ -132,7 +132,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
     let process_id = std::process::id();
     // Threads of a process of another machine cannot be counted.
-    let is_far = args.executor.as_ref().is_some_and(|path| far_address(path.as_deref()).is_some());
+    let is_far = args.executor.as_ref().is_some_and(|path| Far::of(path.as_deref()).is_some());
     let near = executor.as_ref().filter(|_| !is_far);
     let running_process = near.map_or(process_id, ExecutorProcess::id);
     let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, running_process, following: None };
@@ -159,18 +159,53 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 }
 
 /// The address of an executor that is reached by a network.
-fn far_address(path: Option<&Path>) -> Option<&str> {
-    path?.to_str()?.strip_prefix("tcp:")
+enum Far<'a> {
+    Plain(&'a str),
+    Encrypted(&'a str),
 }
 
-/// Starts an executor: the program at `path`, or else the one beside this program. Or connects to the one at `tcp:HOST:PORT`.
-fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
-    if let Some(address) = far_address(path) {
+impl Far<'_> {
+    fn of(path: Option<&Path>) -> Option<Far<'_>> {
+        let text = path?.to_str()?;
+        let encrypted = || text.strip_prefix("tls:").map(Far::Encrypted);
+        text.strip_prefix("tcp:").map(Far::Plain).or_else(encrypted)
+    }
+
+    fn connect(&self) -> Result<ExecutorProcess, String> {
         let token = std::env::var("JITTISON_EXECUTOR_TOKEN")
             .map_err(|_| "`JITTISON_EXECUTOR_TOKEN` is not set: the token of the executor".to_string())?;
-        let executor = ExecutorProcess::connect(address, &token).map_err(message_of)?;
-        executor.forward_streams().map_err(message_of)?;
-        return Ok(executor);
+        match *self {
+            Far::Plain(address) => {
+                let executor = ExecutorProcess::connect(address, &token).map_err(message_of)?;
+                executor.forward_streams().map_err(message_of)?;
+                Ok(executor)
+            }
+            Far::Encrypted(address) => {
+                let host = host_of(address).ok_or_else(|| format!("tls:{address}: write tls:HOST:PORT"))?;
+                let path = std::env::var_os("JITTISON_EXECUTOR_CERTIFICATE").ok_or(
+                    "`JITTISON_EXECUTOR_CERTIFICATE` is not set: a file with the certificate of the executor, or of the authority that has \
+                     signed it",
+                )?;
+                let in_file = |problem: String| format!("{}: {problem}", path.display());
+                let pem = fs::read(&path).map_err(|error| in_file(error.to_string()))?;
+                let trusted = TrustedCertificates::from_pem(&pem).map_err(|error| in_file(message_of(error)))?;
+                ExecutorProcess::connect_encrypted(address, host, &token, &trusted).map_err(message_of)
+            }
+        }
+    }
+}
+
+/// The host of `HOST:PORT` or `[HOST]:PORT`.
+fn host_of(address: &str) -> Option<&str> {
+    let (host, _) = address.rsplit_once(':')?;
+    Some(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
+}
+
+/// Starts an executor: the program at `path`, or else the one beside this program. Or connects to the one at `tcp:HOST:PORT` or
+/// `tls:HOST:PORT`.
+fn start_executor(path: Option<&Path>) -> Result<ExecutorProcess, String> {
+    if let Some(far) = Far::of(path) {
+        return far.connect();
     }
     let path = match path {
         Some(path) => path.to_path_buf(),
