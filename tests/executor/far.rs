@@ -1,5 +1,6 @@
 //! Executors that are reached by a network: code and data are copied to them.
 
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -20,20 +21,23 @@ pub const TOKEN: &str = "0123456789abcdef";
 
 /// An executor that listens on the loopback interface. It is killed when this is dropped, if it has not ended.
 pub struct Listening {
+    /// Where it listens.
     pub address: SocketAddr,
-    child: Child,
+    /// The executor.
+    pub child: Child,
 }
 
 impl Listening {
     pub fn start() -> Listening {
-        Listening::start_with(Stdio::inherit())
+        Listening::start_with(&[], Stdio::inherit())
     }
 
-    fn start_with(stdout: Stdio) -> Listening {
+    /// With further arguments.
+    pub fn start_with(arguments: &[&OsStr], stdout: Stdio) -> Listening {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut command = emulated(Path::new(env!("CARGO_BIN_EXE_jittison-executor")));
-        command.args(["--listen", "stdin"]).env("JITTISON_EXECUTOR_TOKEN", TOKEN);
+        command.args(["--listen", "stdin"]).args(arguments).env("JITTISON_EXECUTOR_TOKEN", TOKEN);
         command.stdin(OwnedFd::from(listener)).stdout(stdout);
         Listening { address, child: command.spawn().unwrap() }
     }
@@ -391,7 +395,7 @@ fn the_command_line_runs_a_program_far_away() {
     let Some(object) = c(source) else { return };
     let directory = PrivateDir::new();
     let path = directory.write("program.o", object);
-    let mut listening = Listening::start_with(Stdio::piped());
+    let mut listening = Listening::start_with(&[], Stdio::piped());
     let run = |token: Option<&str>| {
         let mut command = emulated(Path::new(env!("CARGO_BIN_EXE_jittison")));
         command.args(["run", &format!("--executor=tcp:{}", listening.address)]).arg(&path).args(["--", "word"]);

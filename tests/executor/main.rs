@@ -2,6 +2,8 @@
 
 mod callbacks;
 mod debugger;
+#[cfg(feature = "executor-tls")]
+mod encrypted;
 mod far;
 mod faults;
 mod many;
