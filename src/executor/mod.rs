@@ -31,7 +31,7 @@
 //! | `requests.rs` | controller | `Remote`, which implements the trait `Executor` of `host`, and its handles |
 //! | `registered.rs` | controller | what the executor may ask about, and the answers |
 //! | `windows.rs` | controller | windows of the executor, and the memory manager over them |
-//! | `connect.rs`, `endpoint.rs` | controller | connections to an executor by a network |
+//! | `connect.rs`, `endpoint.rs` | controller | connections to executors that others have started |
 //! | `changes.rs` | controller | the bytes that an executor must have which shares no memory |
 //! | `listen.rs`, `strangers.rs` | executor | such connections, and those that have not proved their token yet |
 //! | `streams.rs`, `outputs.rs` | controller | standard input, output and error of such an executor |

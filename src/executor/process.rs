@@ -81,7 +81,7 @@ pub(super) struct Peer {
     control: Mutex<Lane>,
     /// The same socket, to end the executor while a thread waits for an answer.
     control_end: Closer,
-    /// `None`: somebody else has started it, and it is reached by a network.
+    /// `None`: somebody else has started it.
     child: Option<Mutex<Child>>,
     crash_page: Option<CrashPage>,
     /// Where further lanes connect. `None`: lanes are sockets of this machine.
@@ -138,26 +138,37 @@ impl ExecutorProcess {
     fn start_restricted(mut command: Command, sandbox: Option<SandboxRules>) -> Result<ExecutorProcess> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |problem: String| Error::from(ErrorKind::File { path: name.clone(), problem });
+        let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
+        let child = command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        // Its copy of the socket would keep the connection open when the executor ends.
+        drop(command);
+        ExecutorProcess::over(control, sandbox, Some(child))
+            .map_err(|problem| failed(format!("it does not serve as an executor: {problem}")))
+    }
+
+    /// The process at the other end of a socket of this machine. If this fails, `child` has ended.
+    pub(super) fn over(
+        control: Lane,
+        sandbox: Option<SandboxRules>,
+        mut child: Option<Child>,
+    ) -> std::result::Result<ExecutorProcess, String> {
         // A link must not work in memory that untrusted code changes. And a processor that fetches early needs its own process to maintain
         // its caches.
         let is_copied = sandbox.is_some() || FETCHES_EARLY;
-        let (control, other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
-        let control_end = control.closer().map_err(|error| failed(error.to_string()))?;
-        let (back, back_other) = Lane::pair().map_err(|error| failed(error.to_string()))?;
-        let (crash_page, page) = CrashPage::create().map_err(|error| failed(error.to_string()))?;
-        let mut child =
-            command.stdin(other).spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
-        // Its copy of the socket would keep the connection open when the executor ends.
-        drop(command);
-        let connected = connect(&control, sandbox, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()]);
-        let facts = connected.map_err(|problem| {
-            end_at_once(&mut child);
-            failed(format!("it does not serve as an executor: {problem}"))
+        let begin = || {
+            let text = |error: std::io::Error| error.to_string();
+            let control_end = control.closer().map_err(text)?;
+            let (back, back_other) = Lane::pair().map_err(text)?;
+            let (crash_page, page) = CrashPage::create().map_err(text)?;
+            let facts = connect(&control, sandbox, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()])?;
+            Ok((control_end, back, crash_page, facts))
+        };
+        let (control_end, back, crash_page, facts) = begin().inspect_err(|_: &String| {
+            child.as_mut().map(end_at_once);
         })?;
-        drop(back_other);
-        let (child, crash_page) = (Some(child), Some(crash_page));
+        let crash_page = Some(crash_page);
         let parts = Parts { control, control_end, child, crash_page, endpoint: None, is_copied };
-        ExecutorProcess::new(parts, facts, back)
+        ExecutorProcess::new(parts, facts, back).map_err(|error| error.to_string())
     }
 
     /// `child` is the executor, if this process has started it.
@@ -581,7 +592,8 @@ impl Peer {
     fn wait(&self, when: &str) -> &Ended {
         let ended = self.ended.get_or_init(|| {
             let Some(child) = &self.child else {
-                let said = LastWords::receive(&self.control_end);
+                let mut said = LastWords::receive(&self.control_end);
+                said.crash = said.crash.or_else(|| self.crash_page.as_ref()?.crash());
                 self.control_end.close();
                 if let Some(outputs) = self.outputs.get() {
                     outputs.wait_until(Instant::now() + GRACE);

@@ -6,6 +6,7 @@ mod debugger;
 mod encrypted;
 mod far;
 mod faults;
+mod fork_server;
 mod many;
 mod programs;
 mod restart;
