@@ -68,7 +68,8 @@ impl CallShape {
             let (size, align) = arguments[index];
             // Before an argument of 16 bytes there may be a word of padding.
             let own = size.div_ceil(8) + (align > 8) as usize;
-            words += own;
+            // Several members of four bytes may be in as many registers.
+            words += if arch::FLOATS_HAVE_REGISTERS && align == 4 { size.div_ceil(4) } else { own };
             // A packed structure is on the stack even if it is small.
             if size > LARGE || size > align {
                 stack += own;
@@ -92,6 +93,10 @@ impl CallShape {
         }
         if result.1 > LARGE || !in_memory && result.0 > result.1 && result.1 < 4 {
             obstacle = Some("its result is a packed structure, or has an alignment of more than 16 bytes");
+        }
+        // Three or four members of eight bytes may be in registers, and nothing in memory.
+        if arch::FLOATS_HAVE_REGISTERS && result.1 == 8 && (result.0 == 24 || result.0 == 32) {
+            obstacle = Some("its result has 24 or 32 bytes, which may be in registers of this architecture or not");
         }
         CallShape {
             register_words: words,
@@ -224,6 +229,8 @@ mod tests {
         // After five integers, both halves of the sixth argument, and padding before it.
         assert!(arch::ARGUMENT_REGISTERS > 6 || words(&[long, long, long, long, long, double_long], long) >= 3);
         assert!(words(&[packed, long], long) >= 1);
+        let four_floats = CallShape::new(&[(16, 4)], (0, 1)).register_words;
+        assert_eq!(four_floats, if arch::FLOATS_HAVE_REGISTERS { 4 } else { 2 });
         assert!(arch::PASSES_LARGE_BY_ADDRESS || words(&[large, long], long) >= 3);
     }
 
@@ -252,6 +259,7 @@ mod tests {
         assert!(problem(&[], (5, 1)).contains("its result is a packed structure"));
         assert!(problem(&[], (2049, 1)).contains("its result has more than 2,048 bytes"));
         assert_eq!(problem(&[(24, 8)], (8, 8)).is_empty(), !arch::PASSES_LARGE_BY_ADDRESS);
+        assert_eq!([24, 32].map(|size| problem(&[], (size, 8)).is_empty()), [!arch::FLOATS_HAVE_REGISTERS; 2]);
         if !arch::PASSES_LARGE_BY_ADDRESS {
             assert_eq!(problem(&[(2048, 8)], (8, 8)), "");
             assert!(problem(&[(2056, 8)], (8, 8)).contains("more than 2,048 bytes of arguments"));

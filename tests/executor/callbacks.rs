@@ -36,6 +36,7 @@ extern "C" fn grow(large: Large, by: i64) -> Large {
 const CALLER: &str = "
     typedef struct { long integer; double float_; } mixed; typedef struct { long first; double second; long third; } large;
     mixed mix(int, double, mixed, float, long, long, long, long); large grow(large, long);
+    __attribute__((weak)) large grow(large, long);
     double call_mix(int n) {
         mixed m = mix(n, 0.5, (mixed){ 100, 0.25 }, 2, 1000, 2000, 3000, 40000);
         return m.integer + m.float_;
@@ -66,10 +67,16 @@ fn arguments_and_results_of_functions_of_this_process_arrive_there_as_here() {
         let tracker = jit.main_dylib().create_tracker().unwrap();
         let before = jit.memory_statistics().live_bytes;
         define!(jit, &tracker, "mix", mix as extern "C" fn(i32, f64, Mixed, f32, i64, i64, i64, i64) -> Mixed).unwrap();
-        define!(jit, &tracker, "grow", grow as extern "C" fn(Large, i64) -> Large).unwrap();
+        // Elsewhere they are passed by address, which is refused.
+        let passes_large = cfg!(target_arch = "x86_64");
+        if passes_large {
+            define!(jit, &tracker, "grow", grow as extern "C" fn(Large, i64) -> Large).unwrap();
+        }
         jit.add_object(&tracker, "caller.o", &object[..]).unwrap();
         assert_eq!(find!(jit, "call_mix", fn(i32) -> f64).call(7), 406_107.0 + 2.75);
-        assert_eq!(find!(jit, "call_grow", fn(i64) -> f64).call(4), 500.0 + 40.0 - 1.0);
+        if passes_large {
+            assert_eq!(find!(jit, "call_grow", fn(i64) -> f64).call(4), 500.0 + 40.0 - 1.0);
+        }
         assert!(tracker.remove().unwrap().is_complete());
         assert_eq!(jit.memory_statistics().live_bytes, before);
     }

@@ -104,9 +104,12 @@ fn arguments_and_results_of_every_class_arrive() {
             Mixed { integer: 5, float: 3.25 }
         );
         assert_eq!(find!(remote, "turn", fn(Point) -> Point).call(Point { x: 1.0, y: 2.0 }), Point { x: -2.0, y: 1.0 });
-        let grow = find!(remote, "grow", fn(Large, i32) -> Large);
-        let large = Large { first: -2, second: 1.5, third: 7 };
-        assert_eq!(grow.call(large, 3), Large { first: -6, second: 4.5, third: 10 });
+        // Elsewhere they are passed by address, which is refused.
+        if cfg!(target_arch = "x86_64") {
+            let grow = find!(remote, "grow", fn(Large, i32) -> Large);
+            let large = Large { first: -2, second: 1.5, third: 7 };
+            assert_eq!(grow.call(large, 3), Large { first: -6, second: 4.5, third: 10 });
+        }
         let add = find!(remote, "add", fn(u128, i32, i32, i32, u128) -> u128);
         assert_eq!(add.call(1 << 100, 1, 2, 3, 1 << 90), (1 << 100) + (1 << 90) + 6);
         let packed = Packed { byte: 1, word: 0x0102_0304 };

@@ -70,4 +70,8 @@ pub(crate) mod native {
     /// Whether an argument of more than 16 bytes is passed as its address.
     #[cfg(feature = "executor")]
     pub(crate) const PASSES_LARGE_BY_ADDRESS: bool = true;
+    /// Whether each member of a structure of up to four equal floating-point types has a register of its own, as an argument and as a
+    /// result (AAPCS64, homogeneous floating-point aggregates).
+    #[cfg(feature = "executor")]
+    pub(crate) const FLOATS_HAVE_REGISTERS: bool = true;
 }

@@ -80,6 +80,10 @@ pub(crate) mod native {
     /// Whether an argument of more than 16 bytes is passed as its address.
     #[cfg(feature = "executor")]
     pub(crate) const PASSES_LARGE_BY_ADDRESS: bool = false;
+    /// Whether each member of a structure of up to four equal floating-point types has a register of its own, as an argument and as a
+    /// result (AAPCS64, homogeneous floating-point aggregates).
+    #[cfg(feature = "executor")]
+    pub(crate) const FLOATS_HAVE_REGISTERS: bool = false;
 
     /// Code calls no function of the compiler's support library that every program needs.
     pub(crate) fn support_function(_name: &str) -> Option<*const std::ffi::c_void> {
