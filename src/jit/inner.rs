@@ -59,12 +59,15 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) kept: Option<Kept>,
 }
 
+#[cfg(feature = "executor")]
+type Rebuild = dyn Fn(&ExecutorProcess) -> Result<Jit> + Send + Sync;
+
 /// What a session keeps for a restart.
 pub(in crate::jit) struct Kept {
     pub(in crate::jit) objects: Arc<KeptObjects>,
     /// Builds a session with the same settings in another executor.
     #[cfg(feature = "executor")]
-    pub(in crate::jit) rebuild: Box<dyn Fn(&ExecutorProcess) -> Result<Jit> + Send + Sync>,
+    pub(in crate::jit) rebuild: Box<Rebuild>,
 }
 
 /// Where linked code runs.

@@ -165,11 +165,12 @@ impl<'a> Restart<'a> {
         }
         // Two live objects of one dylib never have a strong name together. If two have one, the link of the older one has failed.
         let mut names = FxHashSet::default();
-        let mut is_last = |dylib: u64, name: &Name| names.insert((dylib, name.clone()));
         let mut current: Vec<_> = Vec::with_capacity(objects.len());
         for object in objects.into_iter().rev() {
-            let dylib = object.1.id();
-            if object.3.strong.iter().fold(true, |all, name| is_last(dylib, name) && all) {
+            let (_, dylib, _, defined) = &object;
+            let mut is_current = true;
+            defined.strong.iter().for_each(|name| is_current &= names.insert((dylib.id(), name.clone())));
+            if is_current {
                 current.push(object);
             }
         }

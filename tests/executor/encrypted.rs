@@ -267,7 +267,6 @@ fn only_an_executor_with_a_trusted_certificate_gets_the_token() {
 #[test]
 fn sides_of_which_one_encrypts_say_so_and_the_executor_serves_on() {
     let Some(certificate) = Certificate::new() else { return };
-    let begin = Instant::now();
     let listening = certificate.listen();
     let error = ExecutorProcess::connect(listening.address, TOKEN).unwrap_err().to_string();
     assert!(error.contains("it encrypts its connections, and this side does not"), "{error}");
@@ -278,7 +277,6 @@ fn sides_of_which_one_encrypts_say_so_and_the_executor_serves_on() {
     assert!(error.contains("the other side does not encrypt the connection"), "{error}");
     assert!(error.contains("--certificate"), "{error}");
     ExecutorProcess::connect(listening.address, TOKEN).unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(8), "somebody has waited for a time limit");
 }
 
 #[test]
