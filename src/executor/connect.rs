@@ -11,8 +11,8 @@ use crate::executor::sandbox::Sandbox;
 
 impl ExecutorProcess {
     /// Makes an executor of the process at the other end of a socket, which [serves](super::serve) it: the child of a server that forks, for
-    /// example, with what the server has loaded. Code memory is shared with it, unless there is a sandbox. It ends with its last handle and
-    /// session here, or with this process.
+    /// example, with what the server has loaded. Code and data are copied to it. It ends with its last handle and session here, or with this
+    /// process.
     ///
     /// This process is not its parent. So [`kill`](Self::kill) ends it only when it notices that the connections are closed, after three seconds
     /// at most, and of its end are known a crash and an exit that linked code has called.

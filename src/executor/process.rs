@@ -152,9 +152,10 @@ impl ExecutorProcess {
         sandbox: Option<SandboxRules>,
         mut child: Option<Child>,
     ) -> std::result::Result<ExecutorProcess, String> {
-        // A link must not work in memory that untrusted code changes. And a processor that fetches early needs its own process to maintain
-        // its caches.
-        let is_copied = sandbox.is_some() || FETCHES_EARLY;
+        // A link must not work in memory that untrusted code changes. Who is no child of this process may run for a while after this process
+        // has given it up, and memory that it shares would be used again. And a processor that fetches early needs its own process to
+        // maintain its caches.
+        let is_copied = sandbox.is_some() || child.is_none() || FETCHES_EARLY;
         let begin = || {
             let text = |error: std::io::Error| error.to_string();
             let control_end = control.closer().map_err(text)?;

@@ -45,7 +45,8 @@ impl Jit {
     ///
     /// The new session has the settings of this one. `set_up` gives it what a session has beside objects and archives: functions of this
     /// process, absolute symbols, aliases, stubs, lazy functions, graphs, units, generators, plugins. It runs before any object is added.
-    /// A dylib that it makes stands for the dylib of the same name here. An object whose definitions it has made already is not added.
+    /// A dylib that it makes stands for the dylib of the same name here. An object whose definitions it has made already is not added;
+    /// an archive that was added whole here must not be added by it.
     ///
     /// Then each object that was added here by [`add_object`](Self::add_object), [`add_object_file`](Self::add_object_file),
     /// [`link_object`](Self::link_object) or [`add_archive_whole`](Self::add_archive_whole), and whose tracker was not removed, is added under a
