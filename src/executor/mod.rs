@@ -52,7 +52,7 @@
 //! answers on the same lane, and may make requests meanwhile, which the waiting thread of the executor serves. A thread that
 //! linked code itself has started gets a lane at its first question, with a new thread of the controller at the other end.
 //!
-//! `docs/executor.md` walks through one link and one removal.
+//! `DESIGN.md`, section 10, walks through one link and one removal.
 //!
 //! # The end of an executor
 //! A crash of linked code ends the executor and not the controller. Every request then fails with
