@@ -10,6 +10,7 @@ use jittison::{ErrorKind, Jit};
 use jittison_test_tools::{PrivateDir, is_rerun, rerun, this_test};
 
 use crate::c;
+use crate::sandbox::{is_message, shared_files};
 
 /// Makes the state that its children share, and forks one for each connection.
 fn run_server(path: &Path) -> ! {
@@ -95,6 +96,9 @@ fn a_server_forks_executors_that_share_its_state_and_nothing_else() {
     assert_eq!((call(&one, "state").unwrap(), call(&other, "state").unwrap()), (6, 5));
     assert_eq!(call(&one, "process").unwrap(), u64::from(first.id()));
     assert_ne!(first.id(), second.id());
+    // It may run for a moment after this process has given it up, so its code is its own.
+    let shared = shared_files(&first);
+    assert!(!shared.is_empty() && shared.iter().all(|file| is_message(file)), "{shared:?}");
     // A crash is one of this executor only, and is told as one of a child of this process.
     let error = call(&one, "crash").unwrap_err();
     let ErrorKind::ExecutorEnded { crash: Some(crash), .. } = error.kind() else { panic!("{error}") };

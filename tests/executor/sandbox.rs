@@ -105,8 +105,13 @@ impl Sandboxed {
     }
 }
 
+/// The files of messages between both processes.
+pub fn is_message(file: &str) -> bool {
+    ["memfd:jittison lane ", "memfd:jittison crash "].iter().any(|name| file.contains(name))
+}
+
 /// The files without a name that both processes map: device, inode and name.
-fn shared_files(executor: &ExecutorProcess) -> Vec<String> {
+pub fn shared_files(executor: &ExecutorProcess) -> Vec<String> {
     let mapped = |process: u32| -> BTreeSet<String> {
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
         let file = |line: &str| line.splitn(4, ' ').nth(3).unwrap().to_string();
@@ -121,9 +126,7 @@ fn a_sandboxed_executor_shares_no_memory_with_a_link() {
     let sandboxed = Sandboxed::start(&Sandbox::new(), &object);
     assert_eq!(sandboxed.attempt("send_signal", &[0]), libc::EPERM);
     let shared = shared_files(&sandboxed.0.executor);
-    let is_message =
-        |file: &String| ["memfd:jittison lane ", "memfd:jittison crash "].iter().any(|name| file.contains(name));
-    assert!(!shared.is_empty() && shared.iter().all(is_message), "{shared:?}");
+    assert!(!shared.is_empty() && shared.iter().all(|file| is_message(file)), "{shared:?}");
     // Else it does, and so this sees it.
     let remote = Remote::start();
     drop(remote.add("attempts.o", &object));
