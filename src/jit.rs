@@ -12,7 +12,7 @@
 //! | `reloading/` | objects of a running program that are replaced |
 //! | `program.rs` | a set of objects that runs as a program |
 //! | `remote.rs` | functions that run in the process of an executor |
-//! | `kept_objects.rs`, `restart.rs` | what was added, by key; the same objects in another executor |
+//! | `session_inputs.rs`, `restart.rs` | what was added, by key; the same objects in another executor |
 //! | `spare_dylibs.rs` | dylibs of replaced versions, for the next ones |
 //! | `stub.rs`, `symbolize.rs` | handles to stubs; names for addresses of linked code |
 //!
@@ -29,7 +29,6 @@ mod compiling;
 mod files;
 mod guarded;
 mod inner;
-mod kept_objects;
 mod libraries;
 mod patching;
 mod program;
@@ -38,6 +37,7 @@ mod reloading;
 mod remote;
 #[cfg(feature = "executor")]
 mod restart;
+mod session_inputs;
 mod spare_dylibs;
 mod stub;
 mod symbolize;
@@ -50,7 +50,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer, InProcess};
 #[cfg(feature = "executor")]
 use crate::jit::inner::Runs;
-use crate::jit::kept_objects::KeptSource;
+use crate::jit::session_inputs::InputSource;
 use crate::layer::ObjectLinkingLayer;
 use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::memory::{MemoryMap, MemoryStatistics, MemoryUsage, Released};
@@ -128,7 +128,9 @@ impl Jit {
     /// As [`ObjectLinkingLayer::add`]. [`ErrorKind::ForeignSession`] if the tracker is of another session; this holds for
     /// every method that gets a tracker or a dylib.
     pub fn add_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
-        self.0.add_kept(tracker, name, bytes.into(), KeptSource::object, |bytes| self.0.layer.add(tracker, name, bytes))
+        self.0.add_recorded(tracker, name, bytes.into(), InputSource::object, |bytes| {
+            self.0.layer.add(tracker, name, bytes)
+        })
     }
 
     /// Adds an object file under a tracker. This call reads the entire file; later changes to the file have no effect.
@@ -151,8 +153,9 @@ impl Jit {
     /// As [`add_object`](Self::add_object). Also as a lookup, if the object or what it refers to cannot be linked: then its
     /// names can be defined again, and its memory is freed at once or with the tracker.
     pub fn link_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
-        self.0
-            .add_kept(tracker, name, bytes.into(), KeptSource::object, |bytes| self.0.layer.link(tracker, name, bytes))
+        self.0.add_recorded(tracker, name, bytes.into(), InputSource::object, |bytes| {
+            self.0.layer.link(tracker, name, bytes)
+        })
     }
 
     /// Adds a graph of a code generator under a tracker, as [`add_object`](Self::add_object) adds an object.

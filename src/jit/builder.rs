@@ -24,9 +24,9 @@ use crate::error::Result;
 #[cfg(feature = "executor")]
 use crate::executor::{ExecutorProcess, Remote, executor_memory};
 use crate::host::{Executor, InProcess, LazyFailureHandler};
-use crate::jit::inner::{Jit, JitInner, Kept, Runs};
+use crate::jit::inner::{Jit, JitInner, RestartState, Runs};
 #[cfg(feature = "executor")]
-use crate::jit::kept_objects::KeptObjects;
+use crate::jit::session_inputs::SessionInputs;
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
@@ -247,9 +247,9 @@ impl JitBuilder {
     /// The kernel refuses address space for code memory, or the file of the [`profiler`](Self::profiler) cannot be created.
     pub fn build(self) -> Result<Jit> {
         #[cfg(feature = "executor")]
-        let kept = self.keeps_objects.then(|| self.kept());
+        let restart_state = self.keeps_objects.then(|| self.restart_state());
         #[cfg(not(feature = "executor"))]
-        let kept: Option<Kept> = None;
+        let restart_state: Option<RestartState> = None;
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         #[cfg(feature = "executor")]
@@ -322,8 +322,8 @@ impl JitBuilder {
         lazy.register(&session);
         stubs.register(&session);
         initializers.register(&session);
-        if let Some(kept) = &kept {
-            session.register_ranked(ManagerRank::CodeMemory, kept.objects.clone());
+        if let Some(state) = &restart_state {
+            session.register_ranked(ManagerRank::CodeMemory, state.inputs.clone());
         }
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
@@ -344,7 +344,7 @@ impl JitBuilder {
             initializers,
             static_libraries,
             spare_dylibs: SpareDylibs::new(),
-            kept,
+            restart_state,
         })))
     }
 }
@@ -352,10 +352,10 @@ impl JitBuilder {
 #[cfg(feature = "executor")]
 impl JitBuilder {
     /// What the session keeps for a restart.
-    fn kept(&self) -> Kept {
+    fn restart_state(&self) -> RestartState {
         let settings = self.clone();
         let rebuild = Box::new(move |executor: &ExecutorProcess| settings.clone().executor(executor).build());
-        Kept { objects: Arc::new(KeptObjects::new()), rebuild }
+        RestartState { inputs: Arc::new(SessionInputs::new()), rebuild }
     }
 }
 

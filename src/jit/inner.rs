@@ -1,6 +1,6 @@
 //! [`Jit`] and [`JitInner`]: the handle of a session with its services, and what all clones of the handle share.
 //!
-//! The other files of this room import this one and add methods to [`Jit`]; this one imports only the lists in `spare_dylibs.rs` and `kept_objects.rs`. So it also
+//! The other files of this room import this one and add methods to [`Jit`]; this one imports only the lists in `spare_dylibs.rs` and `session_inputs.rs`. So it also
 //! holds the three steps that they have in common: find a symbol, run the initialisers that wait, and report a missing symbol.
 
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 #[cfg(feature = "executor")]
 use crate::executor::ExecutorProcess;
 use crate::host::Executor;
-use crate::jit::kept_objects::{KeptObjects, KeptSource};
+use crate::jit::session_inputs::{InputSource, SessionInputs};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
@@ -56,15 +56,15 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
     pub(in crate::jit) spare_dylibs: SpareDylibs,
     /// `None`: the session does not keep what was added.
-    pub(in crate::jit) kept: Option<Kept>,
+    pub(in crate::jit) restart_state: Option<RestartState>,
 }
 
 #[cfg(feature = "executor")]
 type Rebuild = dyn Fn(&ExecutorProcess) -> Result<Jit> + Send + Sync;
 
 /// What a session keeps for a restart.
-pub(in crate::jit) struct Kept {
-    pub(in crate::jit) objects: Arc<KeptObjects>,
+pub(in crate::jit) struct RestartState {
+    pub(in crate::jit) inputs: Arc<SessionInputs>,
     /// Builds a session with the same settings in another executor.
     #[cfg(feature = "executor")]
     pub(in crate::jit) rebuild: Box<Rebuild>,
@@ -109,18 +109,18 @@ impl JitInner {
 
     /// Adds something by `add`. If that succeeds, a session that keeps its objects records `source` under the key of the tracker.
     #[inline]
-    pub(in crate::jit) fn add_kept<T, R>(
+    pub(in crate::jit) fn add_recorded<T, R>(
         &self,
         tracker: &ResourceTracker,
         name: &str,
         input: T,
-        source: impl FnOnce(&T) -> KeptSource,
+        source: impl FnOnce(&T) -> InputSource,
         add: impl FnOnce(T) -> Result<R>,
     ) -> Result<R> {
-        let Some(kept) = &self.kept else { return add(input) };
+        let Some(state) = &self.restart_state else { return add(input) };
         let source = source(&input);
         let added = add(input)?;
-        kept.objects.record(tracker, name, source);
+        state.inputs.record(tracker, name, source);
         Ok(added)
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{ErrorKind, Result};
 use crate::jit::files::open_archive;
 use crate::jit::inner::Jit;
-use crate::jit::kept_objects::KeptSource;
+use crate::jit::session_inputs::InputSource;
 use crate::platform::{StaticLibraries, add_whole_archive};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker};
 use crate::sync::Arc;
@@ -111,7 +111,8 @@ impl Jit {
         self.0.check_own(tracker.dylib_handle())?;
         let archive = Arc::new(open_archive(path.as_ref())?);
         let name = path.as_ref().display().to_string();
-        let source = |archive: &Arc<_>| KeptSource::WholeArchive(Arc::clone(archive));
-        self.0.add_kept(tracker, &name, archive, source, |archive| add_whole_archive(self.layer(), tracker, &archive))
+        let source = |archive: &Arc<_>| InputSource::WholeArchive(Arc::clone(archive));
+        self.0
+            .add_recorded(tracker, &name, archive, source, |archive| add_whole_archive(self.layer(), tracker, &archive))
     }
 }

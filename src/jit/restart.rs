@@ -9,7 +9,7 @@
 //! | functions, aliases, stubs, generators | the caller's `set_up` |
 //! | dylibs and their link orders | the dylibs that have objects or archives, and those that they link against |
 //! | archives | the static libraries of each dylib |
-//! | objects under trackers | [`KeptObjects`](crate::jit::kept_objects::KeptObjects), in the order in which they were added |
+//! | objects under trackers | [`SessionInputs`](crate::jit::session_inputs::SessionInputs), in the order in which they were added |
 //! | links | one lookup for each dylib, of the objects that were linked |
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::base::Name;
 use crate::error::{Error, Result};
 use crate::executor::ExecutorProcess;
 use crate::jit::inner::Jit;
-use crate::jit::kept_objects::{KeptObject, KeptSource};
+use crate::jit::session_inputs::{InputSource, SessionInput};
 use crate::link::ObjectInterface;
 use crate::platform::add_whole_archive;
 use crate::session::{JitDylib, RequiredState, ResourceKey, ResourceTracker, SymbolRequest, SymbolState};
@@ -73,15 +73,15 @@ impl Jit {
     /// The session keeps no objects. The executor has ended. The error of `set_up`. An object is refused, or cannot be linked. In all
     /// these cases the new session is dropped with all that it has, and this session is unchanged.
     pub fn restart(&self, executor: &ExecutorProcess, set_up: impl FnOnce(&Jit) -> Result<()>) -> Result<Restarted> {
-        let Some(kept) = &self.0.kept else {
+        let Some(state) = &self.0.restart_state else {
             return Err(Error::other(
                 "a session that keeps no objects cannot be restarted; nothing was done; build it with `JitBuilder::keep_objects`",
             ));
         };
-        let jit = (kept.rebuild)(executor)?;
+        let jit = (state.rebuild)(executor)?;
         set_up(&jit)?;
         let mut restart = Restart::new(self, &jit);
-        restart.add_objects(kept.objects.live())?;
+        restart.add_objects(state.inputs.live())?;
         restart.attach_archives()?;
         restart.set_link_orders()?;
         let linked = restart.link()?;
@@ -155,13 +155,13 @@ impl<'a> Restart<'a> {
         Restart { old, new, old_dylibs, dylibs, unused, trackers, added: 0, linked }
     }
 
-    fn add_objects(&mut self, kept: Vec<(ResourceKey, KeptObject)>) -> Result<()> {
-        let mut objects = Vec::with_capacity(kept.len());
-        for (key, kept) in kept {
+    fn add_objects(&mut self, inputs: Vec<(ResourceKey, SessionInput)>) -> Result<()> {
+        let mut objects = Vec::with_capacity(inputs.len());
+        for (key, input) in inputs {
             // A dylib that was removed meanwhile is not in the list.
             if let Some(dylib) = self.old_dylibs.get(&key.dylib.number()).cloned() {
-                let defined = Defined::of(&kept)?;
-                objects.push((key, dylib, kept, defined));
+                let defined = Defined::of(&input)?;
+                objects.push((key, dylib, input, defined));
             }
         }
         // Two live objects of one dylib never have a strong name together. If two have one, the link of the older one has failed.
@@ -175,19 +175,19 @@ impl<'a> Restart<'a> {
                 current.push(object);
             }
         }
-        current.into_iter().rev().try_for_each(|(key, dylib, kept, defined)| self.add(key, &dylib, kept, &defined))
+        current.into_iter().rev().try_for_each(|(key, dylib, input, defined)| self.add(key, &dylib, input, &defined))
     }
 
-    fn add(&mut self, key: ResourceKey, old: &JitDylib, kept: KeptObject, defined: &Defined) -> Result<()> {
+    fn add(&mut self, key: ResourceKey, old: &JitDylib, input: SessionInput, defined: &Defined) -> Result<()> {
         let dylib = self.dylib(old)?;
         let is_defined = |name: &Name| dylib.symbol_state(name.as_str()).is_some();
         if !defined.strong.is_empty() && defined.strong.iter().all(is_defined) {
             return Ok(()); // by `set_up`
         }
         let tracker = self.tracker(key, old, &dylib)?;
-        match kept.source {
-            KeptSource::Object(bytes) => self.new.add_object(&tracker, &kept.name, bytes)?,
-            KeptSource::WholeArchive(archive) => drop(add_whole_archive(self.new.layer(), &tracker, &archive)?),
+        match input.source {
+            InputSource::Object(bytes) => self.new.add_object(&tracker, &input.name, bytes)?,
+            InputSource::WholeArchive(archive) => drop(add_whole_archive(self.new.layer(), &tracker, &archive)?),
         }
         self.added += 1;
         let is_linked = |name: &&Name| old.symbol_state(name.as_str()) == Some(SymbolState::Ready);
@@ -259,10 +259,10 @@ impl<'a> Restart<'a> {
 }
 
 impl Defined {
-    fn of(kept: &KeptObject) -> Result<Defined> {
+    fn of(input: &SessionInput) -> Result<Defined> {
         let mut defined = Defined { strong: Vec::new(), weak: Vec::new() };
-        if let KeptSource::Object(bytes) = &kept.source {
-            ObjectInterface::visit(&kept.name, bytes, |symbol, _| {
+        if let InputSource::Object(bytes) = &input.source {
+            ObjectInterface::visit(&input.name, bytes, |symbol, _| {
                 if symbol.has_address {
                     let names = if symbol.is_weak { &mut defined.weak } else { &mut defined.strong };
                     names.push(symbol.name);

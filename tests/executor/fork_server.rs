@@ -12,11 +12,9 @@ use jittison_test_tools::{PrivateDir, is_rerun, rerun, this_test};
 use crate::c;
 use crate::sandbox::{is_message, shared_files};
 
-/// Makes the state that its children share, and forks one for each connection.
+/// Forks a child for each connection. The children share its environment.
 fn run_server(path: &Path) -> ! {
     let listener = UnixListener::bind(path).unwrap();
-    // SAFETY: this process has one thread that uses the environment.
-    unsafe { std::env::set_var("JITTISON_TEST_STATE", "5") };
     // SAFETY: the children are not waited for, so the kernel forgets them.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     loop {
@@ -43,7 +41,7 @@ impl Server {
         let directory = PrivateDir::new();
         let path = directory.path("socket");
         let mut command = rerun(test);
-        command.env("JITTISON_TEST_SOCKET", &path).stdout(Stdio::null());
+        command.env("JITTISON_TEST_SOCKET", &path).env("JITTISON_TEST_STATE", "5").stdout(Stdio::null());
         let child = command.spawn().unwrap();
         Server { child, _directory: directory, path }
     }
