@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, Result};
 use crate::jit::files::open_archive;
 use crate::jit::inner::Jit;
 use crate::jit::session_inputs::InputSource;
+use crate::link::Archive;
 use crate::platform::{StaticLibraries, add_whole_archive};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker};
 use crate::sync::Arc;
@@ -109,10 +110,19 @@ impl Jit {
     /// defines a symbol again. Then the members that were added are removed.
     pub fn add_archive_whole(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<usize> {
         self.0.check_own(tracker.dylib_handle())?;
-        let archive = Arc::new(open_archive(path.as_ref())?);
         let name = path.as_ref().display().to_string();
+        self.add_open_archive_whole(tracker, &name, Arc::new(open_archive(path.as_ref())?))
+    }
+
+    /// As [`add_archive_whole`](Self::add_archive_whole), for an archive that is open.
+    pub(in crate::jit) fn add_open_archive_whole(
+        &self,
+        tracker: &ResourceTracker,
+        name: &str,
+        archive: Arc<Archive>,
+    ) -> Result<usize> {
         let source = |archive: &Arc<_>| InputSource::WholeArchive(Arc::clone(archive));
         self.0
-            .add_recorded(tracker, &name, archive, source, |archive| add_whole_archive(self.layer(), tracker, &archive))
+            .add_recorded(tracker, name, archive, source, |archive| add_whole_archive(self.layer(), tracker, &archive))
     }
 }

@@ -23,7 +23,6 @@ use crate::executor::ExecutorProcess;
 use crate::jit::inner::Jit;
 use crate::jit::session_inputs::{InputSource, SessionInput};
 use crate::link::ObjectInterface;
-use crate::platform::add_whole_archive;
 use crate::session::{JitDylib, RequiredState, ResourceKey, ResourceTracker, SymbolRequest, SymbolState};
 
 /// A session that has the objects of another one ([`Jit::restart`]).
@@ -140,6 +139,7 @@ struct Restart<'a> {
 
 /// The names that an object defines.
 struct Defined {
+    /// Those that no other live object of the dylib can define.
     strong: Vec<Name>,
     weak: Vec<Name>,
 }
@@ -164,14 +164,16 @@ impl<'a> Restart<'a> {
                 objects.push((key, dylib, input, defined));
             }
         }
-        // Two live objects of one dylib never have a strong name together. If two have one, the link of the older one has failed.
-        let mut names = FxHashSet::default();
+        // If a newer object has a strong name of an older one, the link of the older one has failed: the table has none of its other names.
+        let mut newer = FxHashSet::default();
         let mut current: Vec<_> = Vec::with_capacity(objects.len());
         for object in objects.into_iter().rev() {
             let (_, dylib, _, defined) = &object;
-            let mut is_current = true;
-            defined.strong.iter().for_each(|name| is_current &= names.insert((dylib.id(), name.clone())));
-            if is_current {
+            let id = |name: &Name| (dylib.id(), name.clone());
+            let is_newer = |name: &Name| newer.contains(&id(name));
+            let is_gone = |name: &Name| is_newer(name) || dylib.symbol_state(name.as_str()).is_none();
+            if !defined.strong.iter().any(is_newer) || !defined.strong.iter().all(is_gone) {
+                newer.extend(defined.strong.iter().map(id));
                 current.push(object);
             }
         }
@@ -187,7 +189,9 @@ impl<'a> Restart<'a> {
         let tracker = self.tracker(key, old, &dylib)?;
         match input.source {
             InputSource::Object(bytes) => self.new.add_object(&tracker, &input.name, bytes)?,
-            InputSource::WholeArchive(archive) => drop(add_whole_archive(self.new.layer(), &tracker, &archive)?),
+            InputSource::WholeArchive(archive) => {
+                self.new.add_open_archive_whole(&tracker, &input.name, archive).map(|_members| ())?
+            }
         }
         self.added += 1;
         let is_linked = |name: &&Name| old.symbol_state(name.as_str()) == Some(SymbolState::Ready);
@@ -264,7 +268,8 @@ impl Defined {
         if let InputSource::Object(bytes) = &input.source {
             ObjectInterface::visit(&input.name, bytes, |symbol, _| {
                 if symbol.has_address {
-                    let names = if symbol.is_weak { &mut defined.weak } else { &mut defined.strong };
+                    let may_be_another = symbol.is_weak || symbol.is_comdat || symbol.leader.is_some();
+                    let names = if may_be_another { &mut defined.weak } else { &mut defined.strong };
                     names.push(symbol.name);
                 }
             })?;

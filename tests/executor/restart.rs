@@ -76,7 +76,13 @@ fn what_was_removed_transferred_or_defined_again_is_restarted_as_it_was() {
     else {
         return;
     };
-    let failing = c("int missing(void); int failed(void) { return missing(); }").unwrap();
+    let failing =
+        c("int missing(void); int failed(void) { return missing(); } int failed_too(void) { return missing(); }")
+            .unwrap();
+    // Both objects have the group, and the definition of the first one counts.
+    let group = |name: &str| {
+        c(&format!("__asm__(\".section .text.both,\\\"axG\\\",%progbits,both,comdat\\n.globl both\\n.type both,%function\\nboth: nop\\n.size both,1\\n.text\"); int {name}(void) {{ return 6; }}")).unwrap()
+    };
     let executor = start();
     let jit = kept(&executor);
     let create = || jit.main_dylib().create_tracker().unwrap();
@@ -88,6 +94,9 @@ fn what_was_removed_transferred_or_defined_again_is_restarted_as_it_was() {
     let missing = jit.main_dylib().lookup(&[SymbolRequest::required("failed")], RequiredState::Ready).unwrap_err();
     assert!(missing.to_string().contains("missing"), "{missing}");
     jit.add_object(&retried, "failed.o", new).unwrap();
+    let groups = create();
+    jit.link_object(&groups, "first.o", group("first")).unwrap();
+    jit.link_object(&groups, "second.o", group("second")).unwrap();
     assert!(a.remove().unwrap().is_complete());
     let handle = jit.remote_function(jit.main_dylib(), "held").unwrap();
     assert!(!b.remove().unwrap().is_complete(), "a handle holds its code");
@@ -99,6 +108,8 @@ fn what_was_removed_transferred_or_defined_again_is_restarted_as_it_was() {
     assert_eq!((state(new, "gone"), state(new, "held")), (None, None), "both were removed");
     assert_eq!(call(new, new.main_dylib(), "moved"), 3);
     assert_eq!(call(new, new.main_dylib(), "failed"), 5, "the definition that came after the failure");
+    assert_eq!(state(new, "failed_too"), None);
+    assert_eq!((call(new, new.main_dylib(), "first"), call(new, new.main_dylib(), "second")), (6, 6));
     assert!(restarted.tracker(&to).unwrap().remove().unwrap().is_complete());
     assert_eq!(state(new, "moved"), None);
     assert!(restarted.tracker(&a).is_none());
@@ -152,6 +163,7 @@ fn archives_initialisers_and_what_the_caller_sets_up_are_there_after_a_restart()
     // And once more, from the session that came out of a restart.
     let again = new.restart(&start(), set_up).unwrap();
     assert_eq!(call(again.jit(), again.jit().main_dylib(), "run"), 43);
+    assert_eq!(call(again.jit(), again.jit().main_dylib(), "whole"), 9);
 }
 
 #[test]
