@@ -1,7 +1,7 @@
 //! What another process costs: links, calls and the start of an executor, beside the same in this process.
 //!
 //! ```text
-//! cargo bench --all-features --bench executor
+//! cargo bench --all-features --bench executor [-- PART-OF-A-NAME [PART-OF-A-PLACE]]
 //! ```
 //!
 //! Each figure is the median of its rounds.
@@ -9,6 +9,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jittison::executor::{ExecutorProcess, Sandbox};
@@ -18,6 +19,8 @@ use jittison::{Function, Jit, JitDylib, ResourceTracker};
 const OBJECT: &[u8] = include_bytes!("../docs/examples/add.o");
 
 fn main() {
+    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    let (wanted, wanted_place) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     let start = |rounds| {
         let times = (0..rounds).map(|_| {
             let begin = Instant::now();
@@ -30,7 +33,10 @@ fn main() {
         });
         median(times.collect())
     };
-    report("start of an executor, to the result of the first call", start(50), 1);
+    let name = "start of an executor, to the result of the first call";
+    if name.contains(&wanted) {
+        report(name, start(50), 1);
+    }
 
     let shared = start_executor();
     let far = Listening::start();
@@ -43,18 +49,33 @@ fn main() {
         Ok(sandboxed) => places.push(Place::new("sandbox", remote(&sandboxed))),
         Err(error) => println!("no sandbox: {error}"),
     }
-    measure("add, look up and remove a small module", &places, 200, 50, Place::one);
-    measure("add, look up, call once and remove a small module", &places, 200, 50, Place::one_that_runs);
-    measure("1,000 small modules together, each", &places, 20, 1, Place::many);
-    measure("call there and back", &places, 200, 100, Place::call);
+    places.retain(|place| place.name.contains(&wanted_place));
+    let measure = |what: &str, rounds, times, before: fn(&Place), operation| {
+        if what.contains(&wanted) {
+            measure(what, &places, rounds, times, before, operation);
+        }
+    };
+    let nothing = |_: &Place| ();
+    let pause = |_: &Place| std::thread::sleep(PAUSE);
+    measure("add, look up and remove a small module", 200, 50, nothing, Place::one);
+    measure("add, look up, call once and remove a small module", 200, 50, nothing, Place::one_that_runs);
+    measure("1,000 small modules together, each", 20, 1, nothing, Place::many);
+    // Both sides poll after a call. Both sleep after a pause.
+    measure("call there and back, polling", 200, 100, |place| assert_eq!(place.call(), 1), Place::call);
+    measure("call there and back, sleeping", 200, 1, pause, Place::call);
+    let name = "two threads of this process that wake each other";
+    if name.contains(&wanted) {
+        report(name, two_wake_ups(200), 1);
+    }
 }
 
-/// Measures an operation everywhere, round by round, so that what the machine does meanwhile meets all places.
-fn measure(what: &str, places: &[Place], rounds: usize, times: u32, operation: fn(&Place) -> u32) {
+/// Measures an operation everywhere, round by round, so that what the machine does meanwhile meets all places. `before` is not measured.
+fn measure(what: &str, places: &[Place], rounds: usize, times: u32, before: fn(&Place), operation: fn(&Place) -> u32) {
     let mut found = vec![Vec::new(); places.len()];
     let mut each = 1;
     for round in 0..rounds + 2 {
         for (place, found) in places.iter().zip(&mut found) {
+            before(place);
             let begin = Instant::now();
             (0..times).for_each(|_| each = operation(place));
             // The first rounds warm up.
@@ -166,6 +187,38 @@ fn start_executor() -> ExecutorProcess {
 fn remote(executor: &ExecutorProcess) -> Jit {
     Jit::builder().executor(executor).build().unwrap()
 }
+
+/// What waking a sleeping thread and being woken by it costs: the least that a call of a sleeping executor can take.
+fn two_wake_ups(rounds: usize) -> Duration {
+    let main = std::thread::current();
+    let (question, answer) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait = |word: &AtomicUsize, value| {
+        while word.load(Ordering::Acquire) != value {
+            std::thread::park();
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for round in 1..=rounds {
+                wait(&question, round);
+                answer.store(round, Ordering::Release);
+                main.unpark();
+            }
+        });
+        let times = (1..=rounds).map(|round| {
+            std::thread::sleep(PAUSE);
+            let begin = Instant::now();
+            question.store(round, Ordering::Release);
+            other.thread().unpark();
+            wait(&answer, round);
+            begin.elapsed()
+        });
+        median(times.collect())
+    })
+}
+
+/// After which both sides sleep.
+const PAUSE: Duration = Duration::from_millis(2);
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();

@@ -40,6 +40,7 @@ use crate::executor::lane::{Broken, Closer, Lane};
 use crate::executor::outputs::Outputs;
 use crate::executor::registered::Registered;
 use crate::executor::sandbox::Sandbox;
+use crate::os::OriginProcess;
 use crate::sync::{Arc, HintUsize, MappedU64, Mutex, Ordering, StaticCell, Weak, plain_thread_local, spawn_for_code};
 use crate::wire::{
     self, Answer, Facts, Question, QuestionAnswer, Request, Role, SandboxRules, Side, StandardStream, ToController,
@@ -73,7 +74,7 @@ pub(super) struct Peer {
     /// Tells executors apart that one thread uses.
     number: u64,
     /// The process that started it.
-    owner: u32,
+    owner: OriginProcess,
     /// The process that was started.
     process: u32,
     pub(super) facts: Facts,
@@ -192,7 +193,7 @@ impl ExecutorProcess {
         let Parts { control, control_end, child, crash_page, endpoint, is_copied } = parts;
         let peer = Arc::new(Peer {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            owner: std::process::id(),
+            owner: OriginProcess::new(),
             process: child.as_ref().map_or(facts.process, Child::id),
             facts,
             control: Mutex::new(control),
@@ -464,7 +465,7 @@ impl Peer {
     pub(super) fn check(&self) -> Result<()> {
         match self.ended.get() {
             Some(ended) => Err(self.error(ended)),
-            None if self.owner != std::process::id() => Err(Error::other(format!(
+            None if !self.owner.is_this() => Err(Error::other(format!(
                 "the executor process {} belongs to the parent of this forked process; nothing was done; start an executor in \
                  this process, and link into a session with it",
                 self.process
@@ -631,7 +632,7 @@ const TIME_TO_START: Duration = Duration::from_secs(30);
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        if self.owner == std::process::id() && self.ended.get().is_none() {
+        if self.owner.is_this() && self.ended.get().is_none() {
             self.control_end.close();
             self.wait("when it was no longer needed");
         }

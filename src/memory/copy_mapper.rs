@@ -27,7 +27,7 @@ use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::peer_mapper::{HoldsWindows, PeerPlace, Reserved, check_place};
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
 use crate::memory::working_view::{WorkingView, check_range, refused};
-use crate::os::{PageKind, purge_pages};
+use crate::os::{OriginProcess, PageKind, purge_pages};
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
 /// The process in which windows run.
@@ -68,7 +68,7 @@ impl MemoryMapper for CopyMapper {
         unsafe { std::ptr::copy_nonoverlapping(image.header.as_ptr(), code.as_mut_ptr(), image.header.len()) };
         self.0.write(place.window, 0, &image.header);
         let code = WorkingView::new(code, layout);
-        Ok(Arc::new(CopyWindow { code, data, layout: *layout, owner: std::process::id(), reserved }))
+        Ok(Arc::new(CopyWindow { code, data, layout: *layout, owner: OriginProcess::new(), reserved }))
     }
 }
 
@@ -78,7 +78,7 @@ struct CopyWindow {
     data: MmapRaw,
     layout: WindowLayout,
     /// The process that made it.
-    owner: u32,
+    owner: OriginProcess,
     reserved: Reserved<dyn CopyPeer>,
 }
 
@@ -110,7 +110,7 @@ unsafe impl MappedWindow for CopyWindow {
     }
 
     unsafe fn open(&self, _pool: SegmentKind, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
-        if self.owner == std::process::id() { Ok(()) } else { Err(no_link_in_child()) }
+        if self.owner.is_this() { Ok(()) } else { Err(no_link_in_child()) }
     }
 
     unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {

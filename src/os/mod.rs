@@ -52,6 +52,8 @@ mod loader_calls;
 mod named_file;
 #[cfg(feature = "executor")]
 mod namespaces;
+#[cfg(feature = "executor")]
+mod origin;
 mod pages;
 mod process;
 mod profile;
@@ -78,6 +80,8 @@ pub(crate) use loader_calls::{
     process_symbol_version, symbol_in,
 };
 pub(crate) use named_file::NamedFile;
+#[cfg(feature = "executor")]
+pub(crate) use origin::OriginProcess;
 pub(crate) use pages::{PrivatePages, page_size};
 #[cfg(feature = "executor")]
 pub(crate) use process::at_exit_with_status;

@@ -17,7 +17,8 @@ pub(crate) struct PrivatePages {
 
 // SAFETY: O1 - the value owns its mapping, and a mapping has no tie to a thread: any thread may access and unmap it.
 unsafe impl Send for PrivatePages {}
-// SAFETY: O1 - no method with `&self` accesses a byte of the mapping; only `&mut self` lends the bytes.
+// SAFETY: O1 - no method with `&self` writes a byte of the mapping, and the one that reads wants it sealed. Only `&mut self` lends
+// the bytes.
 unsafe impl Sync for PrivatePages {}
 
 impl PrivatePages {
@@ -93,6 +94,17 @@ impl PrivatePages {
         // SAFETY: O1 - `self` owns these full private pages. The advice changes no byte in this process.
         let advised = unsafe { libc::madvise(self.address.cast(), self.size_bytes, libc::MADV_WIPEONFORK) };
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The first byte of sealed pages. It changes only by [`clear_in_children`](Self::clear_in_children), in a child.
+    ///
+    /// # Panics
+    /// If the pages are not sealed.
+    pub(crate) fn sealed_byte(&self) -> u8 {
+        assert!(self.is_sealed, "the pages are not sealed, and may be written meanwhile");
+        // SAFETY: O1 - `self` owns the mapping, which is readable. By the assertion nobody writes it. Volatile, because the kernel
+        // may have cleared it in this process.
+        unsafe { self.address.read_volatile() }
     }
 
     /// Makes the pages read-only for good.

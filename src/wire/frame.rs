@@ -28,7 +28,10 @@ pub(crate) enum BadFrame {
 /// # Errors
 /// [`BadFrame::TooLong`].
 pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, BadFrame> {
-    let frame = postcard::to_extend(message, vec![0; 4]).map_err(|error| BadFrame::NoMessage(error.to_string()))?;
+    // Most messages fit, and are allocated once.
+    let mut frame = Vec::with_capacity(128);
+    frame.extend([0; 4]);
+    let frame = postcard::to_extend(message, frame).map_err(|error| BadFrame::NoMessage(error.to_string()))?;
     with_length(frame)
 }
 

@@ -110,8 +110,10 @@ impl Mailbox {
     fn read(&self) -> Option<Vec<u8>> {
         let length = self.length.load(Ordering::Relaxed) as usize;
         let words = self.words.get(..length.div_ceil(8))?;
-        let mut bytes = Vec::with_capacity(words.len() * 8);
-        words.iter().for_each(|word| bytes.extend(word.load(Ordering::Relaxed).to_le_bytes()));
+        let mut bytes = vec![0; words.len() * 8];
+        for (word, chunk) in words.iter().zip(bytes.chunks_exact_mut(8)) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
         bytes.truncate(length);
         Some(bytes)
     }
