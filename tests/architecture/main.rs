@@ -129,6 +129,9 @@ fn every_path_that_a_document_names_exists() {
         "docs/cli.md",
         "docs/watch.md",
         "docs/executor.md",
+        "docs/aarch64.md",
+        "docs/native.md",
+        "docs/shapes.md",
     ]
     .map(String::from)
     .to_vec();
@@ -137,6 +140,16 @@ fn every_path_that_a_document_names_exists() {
     let text = |document: &str| fs::read_to_string(root().join(document)).unwrap_or_else(|e| panic!("{document}: {e}"));
     let faults = |document: &String| missing_path_faults(document, &text(document), |path| root().join(path).exists());
     report(documents.iter().flat_map(faults).collect());
+}
+
+#[test]
+fn documents_that_a_newcomer_reads_keep_their_length() {
+    for (document, most) in [("README.md", 150), ("DESIGN.md", 300), ("BENCHMARKS.md", 120)] {
+        let text = fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"));
+        let lines = text.lines().count();
+        let mend = "move what only some readers need to a page of `docs/`";
+        assert!(lines <= most, "{document}: {lines} lines, {most} are the limit. Mend: {mend}");
+    }
 }
 
 #[test]
