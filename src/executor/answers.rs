@@ -109,9 +109,7 @@ impl Server {
             }
             Request::ReleaseWindow { window } => self.drop_held(window),
 
-            Request::Call { address, integers, vectors, stack, result_bytes } => {
-                self.call(address, call_of(&integers, &vectors, stack, result_bytes)?)?
-            }
+            Request::Call { address, arguments } => self.call(address, call_of(*arguments)?)?,
             Request::RunInitializer { address } => {
                 self.process.at_stack_end(&mut || self.process.run_initializer(ExecutorAddr::new(address)));
                 Answer::Done
@@ -310,8 +308,7 @@ impl Server {
         // SAFETY: E1, E2 - the controller holds the code until this is answered, and found a function there, for which it passes
         // the arguments.
         self.process.at_stack_end(&mut || unsafe { call.make(ExecutorAddr::new(address)) });
-        let (integers, vectors) = result_of(&call);
-        Ok(Answer::Returned { integers, vectors, memory: call.result })
+        Ok(Answer::Returned(result_of(call)))
     }
 
     fn start_program(&self, arguments: &[CString]) -> u64 {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int};
 
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::executor::asking::ask;
-use crate::executor::passing::{fields_of, set_result};
+use crate::executor::passing::{arguments_of, set_result};
 use crate::host::{
     CallShape, CallbackTarget, CodeKeepAlive, LazyTarget, LoaderView, PassedCall, SymbolSearch, ViewedAddress,
     ViewedSymbol,
@@ -40,11 +40,13 @@ impl CallbackTarget for RemoteCallback {
     }
 
     fn call(&self, call: &mut PassedCall) -> Result<(), String> {
-        let (integers, vectors, stack, result_bytes) = fields_of(call);
-        match ask(&Question::CallBack { callback: self.number, integers, vectors, stack, result_bytes }) {
-            Some(QuestionAnswer::Returned { integers, vectors, memory }) => {
-                let is_stored = set_result(call, integers, vectors, memory);
-                if is_stored { Ok(()) } else { Err("a function returned a result of another size".to_string()) }
+        match ask(&Question::CallBack { callback: self.number, arguments: arguments_of(call) }) {
+            Some(QuestionAnswer::Returned(result)) => {
+                if set_result(call, result) {
+                    Ok(())
+                } else {
+                    Err("a function returned a result of another size".to_string())
+                }
             }
             Some(QuestionAnswer::Failed(problem)) => Err(problem),
             Some(other) => Err(format!("a call of a function got the answer {other:?}")),

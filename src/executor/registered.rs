@@ -110,18 +110,15 @@ impl Registered {
                     None => unknown("lazy function", target),
                 }
             }
-            Question::CallBack { callback, integers, vectors, stack, result_bytes } => {
+            Question::CallBack { callback, arguments } => {
                 let found = self.find(callback, |entry| match entry {
                     Entry::Callback(target) => Some(target.clone()),
                     _ => None,
                 });
                 let Some(target) = found else { return unknown("function", callback) };
-                let called = call_of(&integers, &vectors, stack, result_bytes).map_err(|error| error.to_string());
+                let called = call_of(*arguments).map_err(|error| error.to_string());
                 match called.and_then(|mut call| target.call(&mut call).map(|()| call)) {
-                    Ok(call) => {
-                        let (integers, vectors) = result_of(&call);
-                        QuestionAnswer::Returned { integers, vectors, memory: call.result }
-                    }
+                    Ok(call) => QuestionAnswer::Returned(result_of(call)),
                     Err(problem) => QuestionAnswer::Failed(problem),
                 }
             }

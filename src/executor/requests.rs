@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::arch::{self, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, Result};
-use crate::executor::passing::{fields_of, set_result};
+use crate::executor::passing::{arguments_of, set_result};
 use crate::executor::process::{ExecutorProcess, Peer};
 use crate::executor::registered::{Entry, Registration};
 use crate::host::{
@@ -85,11 +85,10 @@ impl Executor for Remote {
     }
 
     fn call(&self, address: ExecutorAddr, call: &mut PassedCall) -> Result<()> {
-        let (integers, vectors, stack, result_bytes) = fields_of(call);
-        let request = Request::Call { address: address.value(), integers, vectors, stack, result_bytes };
+        let request = Request::Call { address: address.value(), arguments: arguments_of(call) };
         match self.0.ask(request)? {
-            Answer::Returned { integers, vectors, memory } if memory.len() == call.result.len() => {
-                set_result(call, integers, vectors, memory);
+            Answer::Returned(result) if result.memory.len() == call.result.len() => {
+                set_result(call, result);
                 Ok(())
             }
             other => Err(self.0.unexpected(&other)),

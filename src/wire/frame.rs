@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the messages. It grows whenever a message changes.
-const PROTOCOL: u32 = 5;
+const PROTOCOL: u32 = 6;
 
 /// The greatest length of a frame in bytes, without its length field.
 const MAX_FRAME: u32 = 256 << 20;
@@ -131,19 +131,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Answer, Crash, Question, Request, SandboxRules, StaticOffset, ToController, ToExecutor};
+    use crate::wire::{
+        Answer, Crash, PassedArguments, PassedResult, Question, Request, SandboxRules, StaticOffset, ToController,
+        ToExecutor,
+    };
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
+        let arguments = PassedArguments { integers: [1; 8], stack: vec![0, 1], result_bytes: 24, ..Default::default() };
         let messages = [
             ToExecutor::Ask(Request::FindSymbols { names: vec!["puts".into()] }),
-            ToExecutor::Ask(Request::Call {
-                address: u64::MAX,
-                integers: vec![1, u64::MAX],
-                vectors: vec![u128::MAX],
-                stack: vec![0, 1],
-                result_bytes: 24,
-            }),
+            ToExecutor::Ask(Request::Call { address: u64::MAX, arguments: Box::new(arguments) }),
             ToExecutor::Ask(Request::Start {
                 sandbox: Some(SandboxRules {
                     readable: vec![b"/lib".to_vec()],
@@ -166,6 +164,12 @@ mod tests {
             assert_eq!(frame_length(frame[..4].try_into().unwrap()).unwrap(), frame.len() - 4);
             assert_eq!(decode::<ToExecutor>(&frame[4..]).unwrap(), message);
         }
+        let returned = ToController::Answer(Answer::Returned(PassedResult {
+            integers: [1, 2],
+            vectors: [3; 4],
+            memory: vec![4; 24],
+        }));
+        assert_eq!(decode::<ToController>(&encode(&returned).unwrap()[4..]).unwrap(), returned);
         let question = ToController::Ask(Question::ExitHook { hook: 3, status: Some(-1) });
         assert_eq!(decode::<ToController>(&encode(&question).unwrap()[4..]).unwrap(), question);
     }

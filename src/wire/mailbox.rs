@@ -99,11 +99,11 @@ impl Mailbox {
 
     fn write(&self, bytes: &[u8]) {
         self.length.store(bytes.len() as u32, Ordering::Relaxed);
-        for (word, chunk) in self.words.iter().zip(bytes.chunks(8)) {
-            let mut value = [0; 8];
-            value[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
-        }
+        let (chunks, rest) = bytes.as_chunks();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = self.words.iter().zip(chunks.iter().chain([&last]));
+        words.for_each(|(word, chunk)| word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed));
     }
 
     /// The message. `None` if its length is beyond the words.

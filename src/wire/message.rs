@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::wire::crash_record::Crash;
+use crate::wire::passed::{PassedArguments, PassedResult};
 
 /// A message to the process that runs code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,16 +53,7 @@ pub(crate) enum Request {
 
     // ---- calls ----
     /// Call a function. `Returned`.
-    Call {
-        address: u64,
-        /// The registers of arguments. Those that are missing are zero.
-        integers: Vec<u64>,
-        vectors: Vec<u128>,
-        /// The words of the stack, from the lowest address.
-        stack: Vec<u64>,
-        /// The size of a result that is returned in memory, or 0.
-        result_bytes: u64,
-    },
+    Call { address: u64, arguments: Box<PassedArguments> },
     /// Call an initialiser or finaliser. `Done`.
     RunInitializer { address: u64 },
     /// Set the process up for a native program. `Handle`.
@@ -137,12 +129,7 @@ pub(crate) enum Answer {
     Failed(String),
     Facts(Facts),
     Value(u64),
-    /// The registers of the result, and the result in memory.
-    Returned {
-        integers: [u64; 2],
-        vectors: [u128; 4],
-        memory: Vec<u8>,
-    },
+    Returned(PassedResult),
     Address(Option<u64>),
     Offset(Option<i64>),
     Handle(u64),
@@ -272,9 +259,8 @@ pub(crate) struct PlaceOfWindow {
 pub(crate) enum Question {
     /// A lazy function is called. `Address`, or `Failed` with the text to abort with.
     ResolveLazy { target: u64 },
-    /// A function of the controller is called. The fields are those of [`Request::Call`]. `Returned`, or `Failed` with the text to
-    /// abort with.
-    CallBack { callback: u64, integers: Vec<u64>, vectors: Vec<u128>, stack: Vec<u64>, result_bytes: u64 },
+    /// A function of the controller is called. `Returned`, or `Failed` with the text to abort with.
+    CallBack { callback: u64, arguments: Box<PassedArguments> },
     /// `dlsym` or `dlvsym` is called. `ByView`.
     FindByView { view: u64, is_next: bool, name: Vec<u8>, version: Option<Vec<u8>> },
     /// `dladdr` is called. `Located`.
@@ -296,12 +282,7 @@ pub(crate) enum QuestionAnswer {
     Done,
     Failed(String),
     Address(u64),
-    /// The registers of the result, and the result in memory.
-    Returned {
-        integers: [u64; 2],
-        vectors: [u128; 4],
-        memory: Vec<u8>,
-    },
+    Returned(PassedResult),
     ByView(Option<FoundByView>),
     Located(Option<LocatedByView>),
     Hold(Option<u64>),

@@ -7,7 +7,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 4 | length of the rest, little-endian, at most 256 MiB |
-//! | n | one message in the format of the crate `postcard` (its specification 1.0) |
+//! | n | one message in the format of the crate `postcard` (its specification 1.0); what a call passes is a byte array in it (`passed.rs`) |
 //!
 //! The first frame of a connection is the [`greeting`], which is text and stays as it is in every version. It has the number
 //! of the [`PROTOCOL`], and both sides refuse another one.
@@ -37,6 +37,8 @@ mod frame;
 mod mailbox;
 #[cfg(feature = "executor")]
 mod message;
+#[cfg(feature = "executor")]
+mod passed;
 
 #[cfg(feature = "executor")]
 pub(crate) use crash_record::{Crash, CrashRecord};
@@ -53,3 +55,5 @@ pub(crate) use message::{
     Answer, Change, Facts, FoundByView, FoundInProcess, LocatedByView, PlaceOfWindow, Question, QuestionAnswer,
     Request, Role, SandboxRules, StandardStream, StaticOffset, ToController, ToExecutor, WindowPlacement, WindowShape,
 };
+#[cfg(feature = "executor")]
+pub(crate) use passed::{PassedArguments, PassedResult};
