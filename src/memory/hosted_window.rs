@@ -16,9 +16,10 @@ use crate::memory::layout::WindowLayout;
 use crate::memory::loaded_window::{LoadedWindow, load_descriptor, new_nonce, place, reserve_unregistered};
 use crate::memory::mapper::Placement;
 use crate::memory::peer_mapper::PeerPlace;
+use crate::memory::slab_pool::check_page_size;
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage, table_pages};
 use crate::memory::working_view::refused;
-use crate::os::{FixedPages, PageKind, SharedFile, map_fixed, purge_pages};
+use crate::os::{FixedPages, PageKind, SharedFile, map_fixed, page_size, purge_pages};
 use crate::sync::{MappedU64, Ordering};
 
 /// A reserved or mapped window. It is unmapped when this is dropped: no code in it may run any more.
@@ -36,11 +37,12 @@ impl HostedWindow {
     /// Reserves a window. The number of the place is not set.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// What the kernel refused, or that its pages are too large.
     pub(crate) fn reserve(
         layout: &WindowLayout,
         placement: Placement,
     ) -> Result<(HostedWindow, PeerPlace), MemoryFault> {
+        check_page_size(page_size())?;
         let header = SharedFile::create(c"jittison", SMALL_FILE_DYNAMIC_OFFSET + PAGE_SIZE)
             .map_err(refused("memfd_create of the header"))?;
         let file = header.duplicate().map_err(refused("duplicating a descriptor"))?;
@@ -95,19 +97,26 @@ impl HostedWindow {
         }
         // SAFETY: M6 - as above. M1 - by contract, nobody uses these bytes.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start.add(whole.len()), rest.len()) };
-        if FETCHES_EARLY {
-            let code = self.layout.pool(SegmentKind::Code);
-            let end = (offset + bytes.len() as u64).min(code.offset + code.size);
-            if offset >= code.offset && offset < end {
-                let running = address_of(self.window.base, offset);
-                // SAFETY: M6 - the range is in the code pool, which is mapped at both addresses.
-                unsafe { flush_code(start, running, (end - offset) as usize) };
-            }
-        }
+        // SAFETY: M6 - `view` has checked the range, which begins at `start`.
+        unsafe { self.flush(start, offset, bytes.len() as u64) };
         Ok(())
     }
 
-    /// As [`write`](Self::write), for zeroes. Complete pages return to the kernel.
+    /// Makes what was written into a range visible to instruction fetches, if it is code.
+    ///
+    /// # Safety
+    /// The range is in one pool, and `start` is where this process writes it.
+    unsafe fn flush(&self, start: *const u8, offset: u64, size: u64) {
+        let code = self.layout.pool(SegmentKind::Code);
+        let end = (offset + size).min(code.offset + code.size);
+        if FETCHES_EARLY && offset >= code.offset && offset < end {
+            let running = address_of(self.window.base, offset);
+            // SAFETY: M6 - the range is in the code pool, which is mapped at both addresses.
+            unsafe { flush_code(start, running, (end - offset) as usize) };
+        }
+    }
+
+    /// As [`write`](Self::write), for zeroes. Complete pages return to the kernel, which maintains the caches of those that it maps instead.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -127,10 +136,14 @@ impl HostedWindow {
             unsafe { purge_pages(pages, (end - first) as usize, PageKind::Shared) }
                 .map_err(refused("returning pages"))?;
         }
+        let (after, after_size) = (start.wrapping_add((end - offset) as usize), offset + size - end);
         // SAFETY: M6, M1 - as above.
-        unsafe {
-            std::ptr::write_bytes(start.wrapping_add((end - offset) as usize), 0, (offset + size - end) as usize)
-        };
+        unsafe { std::ptr::write_bytes(after, 0, after_size as usize) };
+        // On AArch64 this may be the filler of freed code.
+        // SAFETY: M6 - as above.
+        unsafe { self.flush(start, offset, first - offset) };
+        // SAFETY: M6 - as above.
+        unsafe { self.flush(after, end, after_size) };
         Ok(())
     }
 

@@ -116,14 +116,14 @@ impl SlabPool {
 
 /// # Errors
 /// [`MemoryFault::Refused`] if the kernel's pages are larger than those of this crate, which gives protections by page.
-fn check_page_size(size: u64) -> Result<()> {
+pub(crate) fn check_page_size(size: u64) -> std::result::Result<(), MemoryFault> {
     if size <= PAGE_SIZE {
         return Ok(());
     }
     let problem = format!(
         "the kernel has pages of {size} bytes, and jittison manages pages of {PAGE_SIZE}; run a kernel with such pages"
     );
-    Err(MemoryFault::Refused { step: "the size of pages".to_string(), problem }.into())
+    Err(MemoryFault::Refused { step: "the size of pages".to_string(), problem })
 }
 
 // SAFETY: M1, M4 - each allocation owns its spans until it is dropped, and keeps its window. M2, M3 - nothing else writes
