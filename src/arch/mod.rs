@@ -1,8 +1,8 @@
 //! Everything that depends on the instruction set: relocation types, machine code, relaxation, reach.
 //!
 //! The link calls the methods of [`Arch`] for all of this. [`Arch::of_machine`] chooses the value by an object's
-//! `e_machine`, and the graph keeps it. What runs in this process uses [`Arch::NATIVE`]. Each method of `Arch` is one
-//! `match`, so the compiler lists what a further architecture must supply.
+//! `e_machine`, and the graph keeps it. What runs in this process uses [`Arch::NATIVE`], and what runs for a session the `Arch` of its
+//! executor. Each method of `Arch` is one `match`, so the compiler lists what a further architecture must supply.
 //!
 //! | part | file |
 //! |---|---|
@@ -379,6 +379,32 @@ impl Arch {
     #[inline(always)]
     pub(crate) fn slot_distance(self, place: ExecutorAddr, slot: ExecutorAddr) -> Option<i32> {
         i32::try_from(slot.distance_from(place)).ok().filter(|distance| *distance >= MIN_SLOT_DISTANCE)
+    }
+
+    /// Bytes of the entry of a lazy function.
+    pub(crate) fn lazy_entry_size(self) -> usize {
+        match self {
+            Arch::X86_64 => x86_64::code::LAZY_ENTRY_SIZE,
+            Arch::Aarch64 => aarch64::code::LAZY_ENTRY_SIZE,
+        }
+    }
+
+    /// Writes the entry of a lazy function or of a callback, which passes `number` on and jumps to the address in a slot. `distance` is
+    /// the address of the slot minus that of the entry.
+    pub(crate) fn write_lazy_entry(self, number: u64, distance: i32, entry: &mut [u8]) {
+        match self {
+            Arch::X86_64 => entry.copy_from_slice(&x86_64::code::lazy_entry(number, distance)),
+            Arch::Aarch64 => entry.copy_from_slice(&aarch64::code::lazy_entry(number, distance)),
+        }
+    }
+
+    /// How many integer registers have arguments.
+    #[cfg(feature = "executor")]
+    pub(crate) const fn argument_registers(self) -> usize {
+        match self {
+            Arch::X86_64 => 6,
+            Arch::Aarch64 => 8,
+        }
     }
 
     /// The code of indirect functions. `None` if they are not supported.

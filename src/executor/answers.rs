@@ -84,6 +84,7 @@ impl Server {
                 .map(|function| (function.native.map(ExecutorAddr::value), function.address.value())),
             call_through: self.process.call_through_address().value(),
             process: std::process::id(),
+            machine: self.process.arch().e_machine(),
             callback: self.process.callback_address().value(),
         }
     }

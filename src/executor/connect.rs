@@ -25,7 +25,7 @@ impl ExecutorProcess {
     /// ```
     ///
     /// # Errors
-    /// The other process does not serve, or is of another version or architecture. With a sandbox, as
+    /// The other process does not serve, or is of another version. With a sandbox, as
     /// [`start_sandboxed`](Self::start_sandboxed).
     pub fn from_socket(socket: UnixStream, sandbox: Option<&Sandbox>) -> Result<ExecutorProcess> {
         ExecutorProcess::over(Lane::new(socket), sandbox.map(Sandbox::rules), None)
@@ -38,7 +38,7 @@ impl ExecutorProcess {
     /// Whoever knows the token runs code there. Messages are not encrypted; `connect_encrypted` of the feature `executor-tls` encrypts them.
     ///
     /// # Errors
-    /// Nobody listens at the address, or no executor of this version and architecture, or it has another token or a controller already.
+    /// Nobody listens at the address, or no executor of this version, or it has another token or a controller already.
     pub fn connect(address: impl ToSocketAddrs, token: &str) -> Result<ExecutorProcess> {
         ExecutorProcess::connect_to_any(address, token, None, "jittison-executor --listen")
     }

@@ -48,10 +48,11 @@ pub(super) fn set_result(call: &mut PassedCall, result: PassedResult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     #[test]
     fn a_call_and_its_result_are_the_same_after_a_message() {
-        let mut call = PassedCall::of_integers(&[1, 0, 3]);
+        let mut call = PassedCall::of_integers(Arch::NATIVE, &[1, 0, 3]);
         call.registers.vectors[1] = u128::MAX;
         (call.stack, call.result) = (vec![4, 5], vec![0; 24]);
         let before = call.clone();

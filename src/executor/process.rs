@@ -29,7 +29,7 @@ use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::arch::FETCHES_EARLY;
+use crate::arch::{Arch, FETCHES_EARLY};
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::executor::changes::{Batch, Changes, runs_code};
@@ -61,6 +61,8 @@ const TOKEN: &str = "JITTISON_EXECUTOR_TOKEN";
 
 /// What differs between executors.
 struct Parts {
+    facts: Facts,
+    arch: Arch,
     control: Lane,
     control_end: Closer,
     child: Option<Child>,
@@ -78,6 +80,8 @@ pub(super) struct Peer {
     /// The process that was started.
     process: u32,
     pub(super) facts: Facts,
+    /// That of its code.
+    pub(super) arch: Arch,
     /// Carries requests for further lanes.
     control: Mutex<Lane>,
     /// The same socket, to end the executor while a thread waits for an answer.
@@ -121,7 +125,7 @@ impl ExecutorProcess {
     /// takes over the standard input of this process when it is connected.
     ///
     /// # Errors
-    /// The program cannot be started, or does not serve, or is of another version or architecture.
+    /// The program cannot be started, or does not serve, or is of another version.
     pub fn start_command(command: Command) -> Result<ExecutorProcess> {
         ExecutorProcess::start_restricted(command, None)
     }
@@ -155,22 +159,23 @@ impl ExecutorProcess {
     ) -> std::result::Result<ExecutorProcess, String> {
         // A link must not work in memory that untrusted code changes. Who is no child of this process may run for a while after this process
         // has given it up, and memory that it shares would be used again. And a processor that fetches early needs its own process to
-        // maintain its caches.
-        let is_copied = sandbox.is_some() || child.is_none() || FETCHES_EARLY;
+        // maintain its caches; that of an executor of another architecture may be one.
+        let must_copy = sandbox.is_some() || child.is_none() || FETCHES_EARLY;
         let begin = || {
             let text = |error: std::io::Error| error.to_string();
             let control_end = control.closer().map_err(text)?;
             let (back, back_other) = Lane::pair().map_err(text)?;
             let (crash_page, page) = CrashPage::create().map_err(text)?;
             let facts = connect(&control, sandbox, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()])?;
-            Ok((control_end, back, crash_page, facts))
+            let arch = arch_of(&facts)?;
+            Ok((control_end, back, crash_page, facts, arch))
         };
-        let (control_end, back, crash_page, facts) = begin().inspect_err(|_: &String| {
+        let (control_end, back, crash_page, facts, arch) = begin().inspect_err(|_: &String| {
             child.as_mut().map(end_at_once);
         })?;
-        let crash_page = Some(crash_page);
-        let parts = Parts { control, control_end, child, crash_page, endpoint: None, is_copied };
-        ExecutorProcess::new(parts, facts, back).map_err(|error| error.to_string())
+        let (crash_page, is_copied) = (Some(crash_page), must_copy || arch != Arch::NATIVE);
+        let parts = Parts { facts, arch, control, control_end, child, crash_page, endpoint: None, is_copied };
+        ExecutorProcess::new(parts, back).map_err(|error| error.to_string())
     }
 
     /// `child` is the executor, if this process has started it.
@@ -184,18 +189,21 @@ impl ExecutorProcess {
             ToController::Answer(Answer::Facts(facts)) => facts,
             other => return Err(format!("{}: it answered {other:?}", endpoint.address)),
         };
-        let parts = Parts { control, control_end, child, crash_page: None, endpoint: Some(endpoint), is_copied: true };
-        ExecutorProcess::new(parts, facts, back).map_err(|error| error.to_string())
+        let arch = arch_of(&facts).map_err(|problem| format!("{}: {problem}", endpoint.address))?;
+        let (crash_page, endpoint, is_copied) = (None, Some(endpoint), true);
+        let parts = Parts { facts, arch, control, control_end, child, crash_page, endpoint, is_copied };
+        ExecutorProcess::new(parts, back).map_err(|error| error.to_string())
     }
 
-    fn new(parts: Parts, facts: Facts, back: Lane) -> Result<ExecutorProcess> {
+    fn new(parts: Parts, back: Lane) -> Result<ExecutorProcess> {
         static NEXT: MappedU64 = MappedU64::new(0);
-        let Parts { control, control_end, child, crash_page, endpoint, is_copied } = parts;
+        let Parts { facts, arch, control, control_end, child, crash_page, endpoint, is_copied } = parts;
         let peer = Arc::new(Peer {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             owner: OriginProcess::new(),
             process: child.as_ref().map_or(facts.process, Child::id),
             facts,
+            arch,
             control: Mutex::new(control),
             control_end,
             child: child.map(Mutex::new),
@@ -250,6 +258,11 @@ impl ExecutorProcess {
     /// The id of the process that was started.
     pub fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// The architecture that its sessions link for: `e_machine` of the objects, 62 for x86-64 and 183 for AArch64.
+    pub fn machine(&self) -> u16 {
+        self.0.arch.e_machine()
     }
 
     /// Kills the executor at once, also if its code runs or hangs. Threads that wait for it get
@@ -319,6 +332,12 @@ fn connect(
         (ToController::Answer(Answer::Failed(problem)), _) => Err(problem),
         (other, _) => Err(broken(Broken::Nonsense(format!("{other:?} after the greeting")))),
     }
+}
+
+/// # Errors
+/// The executor is of an architecture that nothing is linked for.
+fn arch_of(facts: &Facts) -> std::result::Result<Arch, String> {
+    Arch::of_machine(facts.machine).ok_or_else(|| format!("nothing is linked for its machine ({})", facts.machine))
 }
 
 /// Starts the listener.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use crate::arch::{self, LAZY_ENTRY_SIZE};
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, Result};
 use crate::executor::passing::{arguments_of, set_result};
@@ -78,6 +78,10 @@ impl Remote {
 impl Executor for Remote {
     fn is_this_process(&self) -> bool {
         false
+    }
+
+    fn arch(&self) -> Arch {
+        self.0.arch
     }
 
     fn check(&self) -> Result<()> {
@@ -259,9 +263,10 @@ impl Executor for Remote {
 
     /// This process writes the file, and the executor maps its marker.
     fn create_code_dump(&self, base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>> {
-        if self.0.is_far() {
+        if self.0.is_far() || self.arch() != Arch::NATIVE {
             return Err(Error::other(
-                "files for perf are written for executors of this machine; nothing was done; build the session without a profiler",
+                "files for perf are written for executors of this machine and its architecture; nothing was done; build the session \
+                 without a profiler",
             ));
         }
         let mut marker = None;
@@ -447,10 +452,6 @@ impl LazyEntries for RemoteEntries {
 
     fn number(&self, index: usize) -> u64 {
         self.numbers[index]
-    }
-
-    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
-        arch::lazy_entry(self.numbers[index], slot_distance)
     }
 }
 

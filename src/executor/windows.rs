@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, MemoryFault, Result};
 use crate::executor::changes::{Changes, MESSAGE_BYTES};
@@ -58,6 +59,10 @@ fn wire_placement(placement: Placement) -> WindowPlacement {
 }
 
 impl CopyPeer for Remote {
+    fn arch(&self) -> Arch {
+        self.0.arch
+    }
+
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> std::result::Result<PeerPlace, MemoryFault> {
         let place = self.reserve(layout, placement)?;
         match self.0.ask(Request::MapOwnWindow { window: place.window }).map_err(refused("mapping a window"))? {

@@ -12,7 +12,7 @@
 //! If the target cannot be found, the caller cannot get an error: it expects the value that the function returns. The
 //! embedder's handler supplies another function or ends the process (`lazy_failure.rs`).
 
-use crate::arch::{self, LAZY_ENTRY_SIZE};
+use crate::arch;
 use crate::base::{ExecutorAddr, catch};
 use crate::error::{Error, Result};
 use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
@@ -60,12 +60,6 @@ impl CallThrough {
     /// The number that the entry passes on.
     pub(super) fn number(&self) -> u64 {
         self.number
-    }
-
-    /// The code of the entry. `slot` is `slot_distance` bytes after the start of the entry, and holds
-    /// [`call_through_address`].
-    pub(super) fn entry(&self, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
-        arch::lazy_entry(self.number, slot_distance)
     }
 }
 

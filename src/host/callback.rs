@@ -117,6 +117,7 @@ arch::define_carrier!({ concat!("jittison_carry_back_", env!("CARGO_PKG_VERSION"
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     extern "C" fn seventh(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64, seventh: u64, _: u64, ninth: u64) -> u64 {
         seventh * 100 + ninth
@@ -128,7 +129,7 @@ mod tests {
         let address = ExecutorAddr::new(seventh as *const () as u64);
         // SAFETY: H1 - the function has this shape, and takes any arguments.
         let function = unsafe { HostFunction::new(address, shape) };
-        let mut call = PassedCall::of_integers(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let mut call = PassedCall::of_integers(Arch::NATIVE, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let [_, stack_words, _] = shape.words();
         for (words, result) in [(stack_words - 1, 0), (stack_words + 1, 0), (0, 0), (stack_words, 8)] {
             let mut other = PassedCall { stack: vec![0; words as usize], result: vec![0; result], ..call.clone() };

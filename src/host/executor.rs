@@ -9,7 +9,7 @@
 //! | code memory | `memory` has traits of its own: `MemoryManager` and `MemoryMapper` |
 //! | calls of code in this process | `Function` and `Symbol` are pointers with a type |
 //! | the address of a thread-local variable | it is that of the calling thread, which runs in the process that links |
-//! | the flush of instruction caches | x86-64 needs none; elsewhere it would belong to `finalize` of `memory` |
+//! | the flush of instruction caches | `memory` flushes when it finalizes; another process does so when it gets the bytes |
 //!
 //! # Handles
 //! What the process holds for a linked object has a handle, a boxed value. Dropping the handle undoes what made it.
@@ -23,7 +23,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::path::Path;
 
-use crate::arch::LAZY_ENTRY_SIZE;
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, TlsIndex};
 #[cfg(feature = "executor")]
 use crate::error::Error;
@@ -45,6 +45,11 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// Whether it is the process that links.
     fn is_this_process(&self) -> bool {
         true
+    }
+
+    /// The architecture of its code. Whatever a session writes for the process is for it.
+    fn arch(&self) -> Arch {
+        Arch::NATIVE
     }
 
     /// Checks that the process still runs. Most other methods do nothing and find nothing if it does not.
@@ -280,12 +285,7 @@ pub(crate) trait LazyEntries: Send + Sync {
     fn count(&self) -> usize;
 
     /// The number that the entry of a target passes on.
-    #[cfg_attr(not(feature = "executor"), allow(dead_code))]
     fn number(&self, index: usize) -> u64;
-
-    /// The code of the entry of a target. `slot_distance` bytes after the start of the entry is a word with the address that entries of
-    /// this kind jump to.
-    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE];
 }
 
 /// An open jitdump.

@@ -7,7 +7,6 @@
 use std::ffi::{CStr, CString, c_int};
 use std::path::Path;
 
-use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::Result;
 use crate::host::call_through::{self, CallThrough, LazyTarget};
@@ -232,10 +231,6 @@ impl LazyEntries for Vec<CallThrough> {
     fn number(&self, index: usize) -> u64 {
         self[index].number()
     }
-
-    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
-        self[index].entry(slot_distance)
-    }
 }
 
 #[cfg(feature = "executor")]
@@ -246,10 +241,6 @@ impl LazyEntries for Callback {
 
     fn number(&self, _: usize) -> u64 {
         Callback::number(self)
-    }
-
-    fn entry(&self, _: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
-        crate::arch::lazy_entry(Callback::number(self), slot_distance)
     }
 }
 

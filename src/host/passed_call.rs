@@ -11,7 +11,7 @@
 
 use std::ptr;
 
-use crate::arch;
+use crate::arch::{self, Arch};
 use crate::base::ExecutorAddr;
 use crate::error::{Error, Result};
 
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 pub(crate) struct CallRegisters {
     /// The lower 128 bits of the vector registers.
     pub(crate) vectors: [u128; 8],
-    /// The first [`ARGUMENT_REGISTERS`](arch::ARGUMENT_REGISTERS) are used.
+    /// The first [`argument_registers`](Arch::argument_registers) are used.
     pub(crate) integers: [u64; 8],
     /// The place of a large result, on architectures that have a register for it.
     pub(crate) result_place: u64,
@@ -82,7 +82,7 @@ impl CallShape {
             }
             index += 1;
         }
-        if words > arch::ARGUMENT_REGISTERS {
+        if words > ARGUMENT_REGISTERS {
             stack = words;
         }
         if stack > MAX_STACK_WORDS {
@@ -131,6 +131,8 @@ impl CallShape {
     }
 }
 
+/// How many integer registers have arguments of this process.
+const ARGUMENT_REGISTERS: usize = Arch::NATIVE.argument_registers();
 /// The greatest size of an argument or a result in registers.
 const LARGE: usize = 16;
 /// Less than a guard page, so that a stack that overflows faults.
@@ -143,9 +145,9 @@ fn result_place(registers: &mut CallRegisters) -> &mut u64 {
 }
 
 impl PassedCall {
-    /// A call with integers or pointers.
-    pub(crate) fn of_integers(arguments: &[u64]) -> PassedCall {
-        let (in_registers, stack) = arguments.split_at(arguments.len().min(arch::ARGUMENT_REGISTERS));
+    /// A call of code of an architecture, with integers or pointers.
+    pub(crate) fn of_integers(arch: Arch, arguments: &[u64]) -> PassedCall {
+        let (in_registers, stack) = arguments.split_at(arguments.len().min(arch.argument_registers()));
         let mut call = PassedCall { stack: stack.to_vec(), ..PassedCall::default() };
         call.registers.integers[..in_registers.len()].copy_from_slice(in_registers);
         call
@@ -223,11 +225,11 @@ mod tests {
         let (long, double_long, large, packed) = ((8, 8), (16, 16), (24, 8), (5, 1));
         assert_eq!(words(&[], (0, 1)), 0);
         assert_eq!(words(&[long; 6], long), 0);
-        assert!(words(&[long; 12], long) >= 12 - arch::ARGUMENT_REGISTERS);
+        assert!(words(&[long; 12], long) >= 12 - ARGUMENT_REGISTERS);
         // With the place of the result there may be one register less.
         assert!(!arch::RESULT_PLACE_IS_ARGUMENT || words(&[long; 6], large) >= 1);
         // After five integers, both halves of the sixth argument, and padding before it.
-        assert!(arch::ARGUMENT_REGISTERS > 6 || words(&[long, long, long, long, long, double_long], long) >= 3);
+        assert!(ARGUMENT_REGISTERS > 6 || words(&[long, long, long, long, long, double_long], long) >= 3);
         assert!(words(&[packed, long], long) >= 1);
         let four_floats = CallShape::new(&[(16, 4)], (0, 1)).register_words;
         assert_eq!(four_floats, if arch::FLOATS_HAVE_REGISTERS { 4 } else { 2 });

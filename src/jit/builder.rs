@@ -299,7 +299,7 @@ impl JitBuilder {
             (true, false) => Runs::Elsewhere,
         };
         let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone(), &self.wrapped);
-        let stubs = StubManager::new(memory.clone());
+        let stubs = StubManager::for_arch(memory.clone(), executor.arch());
         let initializers = InitFiniRegistry::with_executor(executor.clone());
         let lazy = LazyReexports::with_executor(
             memory,

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use crate::arch::Arch;
 use crate::base::{CodeHold, ExecutorAddr};
 use crate::error::{Error, Result};
 use crate::host::{
-    Executor, Function, FunctionPointer, HostFunction, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold,
+    CallShape, Executor, Function, FunctionPointer, HostFunction, MAX_STACK_WORDS, PassedCall, RemoteCalls, RemoteHold,
 };
 use crate::jit::inner::{Jit, JitInner};
 use crate::session::{JitDylib, Pin, ResourceTracker};
@@ -51,7 +52,7 @@ impl Jit {
         dylib: &JitDylib,
         name: &str,
     ) -> Result<Function<F>> {
-        Function::<F>::check_remote(name)?;
+        self.check_type_elsewhere::<F>(name)?;
         let (address, pin) = self.find_elsewhere(dylib, name)?;
         // SAFETY: J1 - the caller promises that `name`, which is at `address`, is a function of type `F`.
         Ok(unsafe { self.function_elsewhere(address, pin) })
@@ -83,11 +84,28 @@ impl Jit {
         name: &str,
         function: F,
     ) -> Result<()> {
-        let shape = Function::<F>::check_remote(name)?;
+        let shape = self.check_type_elsewhere::<F>(name)?;
         let address = ExecutorAddr::new(function.to_address() as u64);
         // SAFETY: J1 - the caller promises a function that stays in memory and takes any arguments that linked code passes.
         let function = unsafe { HostFunction::new(address, shape) };
         self.0.lazy.define_callback(tracker, name, Arc::new(function))
+    }
+
+    /// Checks that calls of a type can be passed from this process to the executor, or back, and returns what they pass.
+    ///
+    /// The compiler of the caller has put the arguments into registers, and nothing here knows their classes. So both sides must have the
+    /// same ABI.
+    pub(in crate::jit) fn check_type_elsewhere<F: FunctionPointer>(&self, name: &str) -> Result<CallShape> {
+        let arch = self.0.executor.arch();
+        if arch != Arch::NATIVE {
+            return Err(Error::other(format!(
+                "`{name}` cannot be called with its type: this process is of {}, and the executor of {}, which has other registers for \
+                 arguments; nothing was done; call functions of the executor with integers, by `Jit::remote_function`",
+                Arch::NATIVE.name(),
+                arch.name()
+            )));
+        }
+        Function::<F>::check_remote(name)
     }
 
     fn find_elsewhere(&self, dylib: &JitDylib, name: &str) -> Result<(ExecutorAddr, Option<Pin>)> {
@@ -130,7 +148,7 @@ impl RemoteFunction {
                 arguments.len()
             )));
         }
-        let mut call = PassedCall::of_integers(arguments);
+        let mut call = PassedCall::of_integers(self.jit.0.executor.arch(), arguments);
         // The versions of patchable functions that the call runs in stay in memory until it returns.
         let _entry = self.pin.as_ref().and_then(|pin| pin.enter_call());
         self.jit.0.executor.call(self.address, &mut call).map_err(|error| self.jit.with_names(error))?;

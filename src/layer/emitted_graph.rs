@@ -18,6 +18,9 @@ use crate::sync::Arc;
 
 /// Links a graph for its responsibility. The outcome reaches lookups through the symbols.
 pub(super) fn emit(layer: &ShardedArc<LayerInner>, responsibility: MaterializationResponsibility, graph: BuiltGraph) {
+    if let Err(error) = layer.machine.check_graph(&graph) {
+        return responsibility.fail(error);
+    }
     let interface = graph.interface().map(|symbol| (symbol.name.clone(), symbol)).collect();
     let has_initializers = graph.has_initializers();
     emit_read(layer, responsibility, Made { name: graph.name, interface, has_initializers, read: graph.read });

@@ -1,4 +1,4 @@
-//! [`ForeignThreadLocals`]: thread-local blocks of objects for another machine than that of this process.
+//! [`ForeignThreadLocals`]: thread-local blocks of objects for another machine than the executor's.
 //!
 //! Nothing runs such code here, so no C library has its blocks. They get the numbers and the places that the blocks of a program
 //! and its libraries would have: one after the other, next to the thread pointer.

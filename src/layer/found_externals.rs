@@ -4,7 +4,6 @@
 //! grant that first ([`Executor::static_offset`](crate::host::Executor::static_offset)). A distance between two variables in blocks of other objects needs it
 //! too, unless both are in one block.
 
-use crate::arch::Arch;
 use crate::base::{ExecutorAddr, RecycledVec, TlsIndex};
 use crate::layer::layer_inner::LayerInner;
 use crate::link::{ExternalSymbol, FoundExternal, PlacedLink};
@@ -35,7 +34,7 @@ fn with_thread_locals(
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
 ) -> RecycledVec<FoundExternal> {
     let LayerInner { executor, foreign_thread_locals: foreign, .. } = layer;
-    let is_foreign = placed.graph().arch != Arch::NATIVE;
+    let is_foreign = placed.graph().arch != executor.arch();
     let needs_distances = !is_one_block(placed, found.clone());
     let convert = |(external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))| {
         let static_offset = || {

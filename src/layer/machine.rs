@@ -2,14 +2,14 @@
 //!
 //! | memory | machine |
 //! |---|---|
-//! | can run | that of this process |
+//! | can run | that of the executor |
 //! | [can not](crate::memory::MemoryManager::can_run) | that of the first object that the layer gets |
 //!
 //! Addresses of one machine mean nothing to code of another. So every object of a layer is for one machine.
 
 use crate::arch::Arch;
 use crate::error::Result;
-use crate::link::{check_machine, machine_of};
+use crate::link::{BuiltGraph, check_machine, machine_of};
 use crate::sync::{GuardedU32, Ordering};
 
 /// The machine that a layer links for.
@@ -19,8 +19,9 @@ pub(super) struct LinkedMachine {
 }
 
 impl LinkedMachine {
-    pub(super) fn new(can_run: bool) -> LinkedMachine {
-        let number = if can_run { Arch::NATIVE.e_machine().into() } else { 0 };
+    /// `arch` is that of the executor.
+    pub(super) fn new(can_run: bool, arch: Arch) -> LinkedMachine {
+        let number = if can_run { arch.e_machine().into() } else { 0 };
         LinkedMachine { number: GuardedU32::new(number) }
     }
 
@@ -31,7 +32,23 @@ impl LinkedMachine {
     /// [`LinkFault::WrongArchitecture`](crate::error::LinkFault::WrongArchitecture).
     #[inline]
     pub(super) fn check(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let Some(found) = machine_of(bytes) else { return Ok(()) };
+        match machine_of(bytes) {
+            Some(found) => self.check_number(name, found),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`check`](Self::check), for the graph of a generator.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    #[inline]
+    pub(super) fn check_graph(&self, graph: &BuiltGraph) -> Result<()> {
+        self.check_number(&graph.name, graph.read.graph().machine())
+    }
+
+    #[inline]
+    fn check_number(&self, name: &str, found: u16) -> Result<()> {
         match self.number.load(Ordering::Relaxed) {
             expected if expected == u32::from(found) => Ok(()),
             expected => self.decide(name, found, expected),

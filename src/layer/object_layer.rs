@@ -80,7 +80,7 @@ impl ObjectLinkingLayer {
         wrapped: &[String],
     ) -> Arc<ObjectLinkingLayer> {
         let inner = LayerInner {
-            machine: LinkedMachine::new(memory.can_run()),
+            machine: LinkedMachine::new(memory.can_run(), executor.arch()),
             keeps_large_sections: !memory.has_large_sections(),
             memory,
             executor,

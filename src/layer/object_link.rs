@@ -154,6 +154,7 @@ impl Object {
         graph: BuiltGraph,
         is_excluded: impl Fn(&str) -> bool,
     ) -> Result<ObjectUnit> {
+        layer.machine.check_graph(&graph)?;
         let (sequence, name, mut members) = (tracker.next_object_serial(), graph.name.clone(), GroupMembers::default());
         let interface = graph.interface();
         let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
@@ -263,6 +264,7 @@ pub(super) fn link_graph_now(
     tracker: &ResourceTracker,
     graph: BuiltGraph,
 ) -> Result<()> {
+    layer.machine.check_graph(&graph)?;
     let report = LinkReport::begin(tracker.dylib_handle().observers());
     let interface = graph.interface();
     let (mut symbols, mut members) = (RecycledVec::new(), GroupMembers::default());

@@ -15,7 +15,6 @@
 //! code of this object needs it, or for code of another object when that object is linked (`found_externals.rs`). If
 //! the C library refuses, the code gets thunks.
 
-use crate::arch::Arch;
 use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::host::{Executor, ProcessSymbol, StaticTls, ThreadLocalBlock};
@@ -33,7 +32,7 @@ pub(super) struct ThreadLocals {
 
 impl ThreadLocals {
     /// Loads the block of a link, if it has one, and gives the link its module number and static offset. `foreign` takes the
-    /// block of code for another machine.
+    /// block of code for another machine than the executor's, which never runs.
     ///
     /// # Errors
     /// The C library refuses. The error has its text.
@@ -46,7 +45,7 @@ impl ThreadLocals {
         let (image, is_complete) = placed.thread_local_image()?;
         let static_tls = if plan.is_static && is_complete { StaticTls::Wanted } else { StaticTls::NotNeeded };
         let arch = placed.graph().arch;
-        let block = match arch == Arch::NATIVE {
+        let block = match arch == executor.arch() {
             true => executor.load_thread_locals(&image, plan.size, plan.align, static_tls),
             false => Ok(foreign.add(arch, &plan, image)),
         };

@@ -18,7 +18,7 @@
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::no_link_in_child;
@@ -32,6 +32,9 @@ use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
 /// The process in which windows run.
 pub(crate) trait CopyPeer: HoldsWindows {
+    /// The architecture of its code.
+    fn arch(&self) -> Arch;
+
     /// Reserves a window, and maps files of the peer over it.
     ///
     /// # Errors
@@ -62,7 +65,7 @@ impl MemoryMapper for CopyMapper {
         let private = |size: u64| MmapOptions::new().len(size as usize).no_reserve_swap().map_anon().map(MmapRaw::from);
         let code = private(layout.file_size()).map_err(refused("mapping memory for the window"))?;
         let data = private(layout.pool(SegmentKind::Data).size).map_err(refused("mapping memory for the data pool"))?;
-        let image = WindowImage::new(layout, place.preferred, SMALL_FILE_DYNAMIC_OFFSET, place.nonce);
+        let image = WindowImage::new(self.0.arch(), layout, place.preferred, SMALL_FILE_DYNAMIC_OFFSET, place.nonce);
         assert!(image.header.len() <= code.len(), "the header is at the start of the window");
         // SAFETY: M6 - the header fits by the assertion. M1 - nobody else has the memory yet.
         unsafe { std::ptr::copy_nonoverlapping(image.header.as_ptr(), code.as_mut_ptr(), image.header.len()) };
@@ -120,6 +123,10 @@ unsafe impl MappedWindow for CopyWindow {
         let bytes = unsafe { std::slice::from_raw_parts(start, size as usize) };
         self.send_later(self.layout.pool(pool).offset + offset, bytes);
         Ok(())
+    }
+
+    fn trap(&self) -> u8 {
+        self.reserved.peer.arch().trap()
     }
 
     fn is_copied(&self) -> bool {
@@ -285,6 +292,10 @@ mod tests {
     }
 
     impl CopyPeer for Mirror {
+        fn arch(&self) -> Arch {
+            Arch::NATIVE
+        }
+
         fn map_window(&self, _: &WindowLayout, _: Placement) -> Result<PeerPlace, MemoryFault> {
             self.0.lock().windows += 1;
             Ok(PeerPlace { window: 7, base: ExecutorAddr::new(BASE), preferred: 0, nonce: 1, is_loaded: true })

@@ -18,7 +18,7 @@
 //!
 //! This file does not decide sizes (`layout.rs`) and does not write slots of the frame table (`frame_table.rs`).
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{SharedWindow, deregister, register, wait_for_forks};
@@ -98,7 +98,7 @@ pub(super) fn map(
     };
     let nonce = new_nonce();
     let window = place(layout, placement, |preferred| {
-        let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
+        let image = |dynamic_offset| WindowImage::new(Arch::NATIVE, layout, preferred, dynamic_offset, nonce);
         write_image(&memory, &image(dynamic_offset), dynamic_offset)?;
         match load_descriptor(&file, nonce).or_else(|reason| register_without_loader(layout, preferred, reason)) {
             Ok(window) => Ok(window),

@@ -8,7 +8,7 @@ use std::fs::File;
 
 use memmap2::MmapRaw;
 
-use crate::arch::{FETCHES_EARLY, PAGE_SIZE, flush_code};
+use crate::arch::{Arch, FETCHES_EARLY, PAGE_SIZE, flush_code};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::replace_loader_pages;
@@ -49,7 +49,7 @@ impl HostedWindow {
         let (nonce, used) = (new_nonce(), Cell::new(0));
         let window = place(layout, placement, |preferred| {
             used.set(preferred);
-            let image = WindowImage::new(layout, preferred, SMALL_FILE_DYNAMIC_OFFSET, nonce);
+            let image = WindowImage::new(Arch::NATIVE, layout, preferred, SMALL_FILE_DYNAMIC_OFFSET, nonce);
             header.write_at(0, &image.small_file()).map_err(refused("writing the header"))?;
             load_descriptor(&file, nonce).or_else(|reason| reserve_unregistered(layout, preferred, reason))
         })?;

@@ -13,6 +13,7 @@
 //! | its bytes and frames are written | the link | [`seal_all`](MappedWindow::seal_all), then [`wait_for_fork`](MappedWindow::wait_for_fork) |
 //! | free pages return to the kernel | a purge | [`purge`](MappedWindow::purge), [`purge_table`](MappedWindow::purge_table) |
 
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::layout::{DATA_GRANULE, PoolRange, TEXT_GRANULE, WindowLayout};
@@ -167,6 +168,12 @@ pub unsafe trait MappedWindow: Send + Sync {
         // SAFETY: M1, M6 - the caller promises for each range what `seal` requires: in its pool, its own, and opened
         // before.
         nonempty(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.seal(pool, offset, size) })
+    }
+
+    /// The byte that fills freed code. A thread that runs into it traps, on the processor that runs the code. The default is that of this
+    /// process.
+    fn trap(&self) -> u8 {
+        Arch::NATIVE.trap()
     }
 
     /// Whether the code runs in a copy of this memory, to which the mapper sends what this process writes. Then it is told of every write:

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use memmap2::MmapRaw;
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{PAGES_AT_ONCE, no_link_in_child};
@@ -83,7 +83,7 @@ impl MemoryMapper for PeerMapper {
         let code_view = code.map_writable().map_err(refused("mapping the working view of the window"))?;
         let data_view = data.map_writable().map_err(refused("mapping the data pool"))?;
         let read_only = code.reopen_read_only().map_err(refused("reopening the window read-only"))?;
-        let image = WindowImage::new(layout, place.preferred, SMALL_FILE_DYNAMIC_OFFSET, place.nonce);
+        let image = WindowImage::new(Arch::NATIVE, layout, place.preferred, SMALL_FILE_DYNAMIC_OFFSET, place.nonce);
         code.write_at(0, &image.header).map_err(refused("writing the header of the window"))?;
         let data = data.into_file();
         self.0.map(place.window, read_only.as_fd(), data.as_fd())?;

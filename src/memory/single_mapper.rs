@@ -23,7 +23,7 @@
 //! A forked child gets all memory by copy on write. Our fork handlers copy nothing. They only count the fork, so that the
 //! child starts a purge thread of its own.
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool};
@@ -66,7 +66,7 @@ pub(super) fn map(
 ) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
     let nonce = new_nonce();
     let make = |preferred| {
-        let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
+        let image = |dynamic_offset| WindowImage::new(Arch::NATIVE, layout, preferred, dynamic_offset, nonce);
         load_named(image, nonce)
             .or_else(|reason| register_without_loader(layout, preferred, reason))
             .or_else(|reason| reserve_unregistered(layout, preferred, reason))
@@ -226,7 +226,7 @@ unsafe fn map_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), M
 /// # Safety
 /// [`map_table`] was called with the same arguments, and nobody else knows the window yet.
 unsafe fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
-    let image = WindowImage::new(layout, 0, 0, nonce);
+    let image = WindowImage::new(Arch::NATIVE, layout, 0, 0, nonce);
     let bytes = &image.header[from as usize..];
     assert!(from + bytes.len() as u64 <= table_pages(layout), "the header lies in the pages of the table");
     // SAFETY: M6 - in bounds by the assertion, and mapped by `map_table`. M1 - nobody else knows the window.

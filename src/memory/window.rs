@@ -13,7 +13,7 @@
 //!
 //! `windows.rs` chooses the window of an allocation, and `growth.rs` opens its pools. Model: `loom_tests/loom_growth.rs`.
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -372,7 +372,9 @@ impl Window {
         // SAFETY: M1 - the caller owns the span alone.
         if unsafe { self.open_spans(&code_only) }.is_ok() {
             // SAFETY: M1 - the caller owns the span alone, and the line above has opened it.
-            unsafe { self.working_bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
+            let bytes = unsafe { self.working_bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) };
+            // A call into freed code stops at once.
+            bytes.fill(self.mapped.trap());
             // If the kernel does not seal the range again, it stays writable and is not executable (M2).
             // SAFETY: M1 - the caller owns the span alone, and it was opened above.
             let _ = unsafe { self.seal_spans(&code_only) };
@@ -459,9 +461,6 @@ pub(crate) fn only_span(pool: SegmentKind, span: &PoolSpan) -> [PoolSpan; 3] {
     spans[pool.index()] = *span;
     spans
 }
-
-/// A call into freed code stops at once.
-const TRAP: u8 = Arch::NATIVE.trap();
 
 /// After so many freed bytes of a shard, a thread checks whether pages should return to the kernel.
 pub(crate) const PURGE_CHECK_BYTES: u64 = 8 << 20;

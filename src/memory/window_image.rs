@@ -35,9 +35,15 @@ pub(super) struct WindowImage {
 }
 
 impl WindowImage {
-    /// The image of a window whose preferred base is `preferred` (zero: any). The page of the dynamic section is at
-    /// `dynamic_offset` of the file.
-    pub(super) fn new(layout: &WindowLayout, preferred: u64, dynamic_offset: u64, nonce: u64) -> WindowImage {
+    /// The image of a window for code of an architecture, whose preferred base is `preferred` (zero: any). The page of the dynamic section
+    /// is at `dynamic_offset` of the file.
+    pub(super) fn new(
+        arch: Arch,
+        layout: &WindowLayout,
+        preferred: u64,
+        dynamic_offset: u64,
+        nonce: u64,
+    ) -> WindowImage {
         let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE_SIZE as usize] };
         let mut write = |offset: u64, bytes: &[u8]| {
             image.header[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes)
@@ -45,7 +51,7 @@ impl WindowImage {
 
         let mut ehdr = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let et_dyn = 3u16;
-        ehdr.extend([et_dyn.to_le_bytes(), Arch::NATIVE.e_machine().to_le_bytes()].concat());
+        ehdr.extend([et_dyn.to_le_bytes(), arch.e_machine().to_le_bytes()].concat());
         ehdr.extend(1u32.to_le_bytes());
         for word in [0, PHDR_OFFSET, 0] {
             ehdr.extend(word.to_le_bytes()); // e_entry, e_phoff, e_shoff
@@ -65,7 +71,7 @@ impl WindowImage {
 
         // A CIE has its length and its id first.
         write(EMPTY_CIE_OFFSET, &[20u32, 0].map(u32::to_le_bytes).concat());
-        write(EMPTY_CIE_OFFSET + 8, &Arch::NATIVE.frameless_cie());
+        write(EMPTY_CIE_OFFSET + 8, &arch.frameless_cie());
         let fde_id = (EMPTY_FDE_OFFSET + 4 - EMPTY_CIE_OFFSET) as u32;
         write(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
 
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn the_program_header_of_the_data_pool_is_where_it_is_changed() {
         let layout = WindowLayout::divide(64 << 20).unwrap();
-        let image = WindowImage::new(&layout, 0x1000_0000, 0, 0);
+        let image = WindowImage::new(Arch::NATIVE, &layout, 0x1000_0000, 0, 0);
         let word = |index: usize| {
             let at = DATA_HEADER_OFFSET as usize + 8 * index;
             u64::from_le_bytes(image.header[at..at + 8].try_into().unwrap())

@@ -27,7 +27,6 @@
 
 use std::fmt;
 
-use crate::arch::{Arch, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "executor")]
@@ -164,7 +163,8 @@ impl LazyReexports {
         let target = |binding: &Arc<Binding>| -> Arc<dyn LazyTarget> { binding.clone() };
         let entries = self.make_entries(bindings.iter().map(target).collect(), |index| &aliases[index].name)?;
         let start = entries.memory.address(SegmentKind::Code);
-        let entry_of = move |index: usize| start.offset((index * LAZY_ENTRY_SIZE) as u64);
+        let size = self.executor.arch().lazy_entry_size();
+        let entry_of = move |index: usize| start.offset((index * size) as u64);
         let names: Vec<_> =
             aliases.iter().enumerate().map(|(index, alias)| (alias.name.as_str(), entry_of(index))).collect();
         let (ledger, dylib) = (self.entries.clone(), tracker.dylib());
@@ -243,7 +243,9 @@ impl LazyReexports {
         name_of: impl Fn(usize) -> &'a str,
     ) -> Result<EntryBlock> {
         let mut plan = SegmentPlan::default();
-        let code = (count * LAZY_ENTRY_SIZE) as u64;
+        let arch = self.executor.arch();
+        let size = arch.lazy_entry_size();
+        let code = (count * size) as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
         plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
@@ -251,12 +253,12 @@ impl LazyReexports {
         let start = memory.address(SegmentKind::Code);
         memory.working(SegmentKind::ReadOnly).copy_from_slice(&slot_target.value().to_le_bytes());
         let entries = register();
-        for (index, entry) in memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE).enumerate() {
-            let offset = (index * LAZY_ENTRY_SIZE) as u64;
+        for (index, entry) in memory.working(SegmentKind::Code).chunks_exact_mut(size).enumerate() {
+            let offset = (index * size) as u64;
             let place = start.offset(offset);
-            let distance = Arch::NATIVE.slot_distance(place, slot);
+            let distance = arch.slot_distance(place, slot);
             let out_of_range = || stubs::out_of_range("lazy functions", place, slot, offset, name_of(index));
-            entry.copy_from_slice(&entries.entry(index, distance.ok_or_else(out_of_range)?));
+            arch.write_lazy_entry(entries.number(index), distance.ok_or_else(out_of_range)?, entry);
         }
         Ok(EntryBlock { entries, memory: memory.finalize(Vec::new())? })
     }

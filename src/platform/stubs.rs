@@ -30,6 +30,8 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 /// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). [Register](Self::register) it with the session.
 pub struct StubManager {
     memory: Arc<dyn MemoryManager>,
+    /// That of the process that runs the stubs.
+    arch: Arch,
     tables: Arc<StubTables>,
 }
 
@@ -70,14 +72,19 @@ impl HasMemory for Arc<StubBlock> {
 }
 
 impl StubManager {
-    /// Makes a manager that allocates stubs from `memory`.
+    /// Makes a manager that allocates stubs for this process from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
+        StubManager::for_arch(memory, Arch::NATIVE)
+    }
+
+    /// As [`new`](Self::new), for code of an architecture.
+    pub(crate) fn for_arch(memory: Arc<dyn MemoryManager>, arch: Arch) -> Arc<StubManager> {
         let tables = StubTables {
             ledger: MemoryLedger::new(),
             by_name: Mutex::new(StubsByName::default()),
             are_copied: AtomicBool::new(false),
         };
-        Arc::new(StubManager { memory, tables: Arc::new(tables) })
+        Arc::new(StubManager { memory, arch, tables: Arc::new(tables) })
     }
 
     /// Registers the manager with a session. From now on the session frees the stubs of a tracker when it reclaims the tracker,
@@ -201,10 +208,10 @@ impl StubManager {
         let stubs = memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize);
         for ((index, stub), name) in (0..).zip(stubs).zip(names) {
             let (place, slot) = (code.offset(index * STUB), data.offset(index * SLOT));
-            let distance = Arch::NATIVE.slot_distance(place, slot);
+            let distance = self.arch.slot_distance(place, slot);
             let distance =
                 distance.ok_or_else(|| out_of_range("redirectable stubs", place, slot, index * STUB, name))?;
-            stub.copy_from_slice(&Arch::NATIVE.stub(place, distance));
+            stub.copy_from_slice(&self.arch.stub(place, distance));
         }
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());

@@ -118,11 +118,11 @@ pub(crate) enum Side {
     Executor,
 }
 
-/// The first frame of a side, without its length field. The other side is of this version if its frame is equal.
+/// The first frame of a side, without its length field. The other side is of this version if its frame is equal. It may be of another
+/// architecture, which is one of its [`Facts`](crate::wire::Facts).
 pub(crate) fn greeting(side: Side) -> String {
     let side = if side == Side::Controller { "controller" } else { "executor" };
-    let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    format!("jittison {side}, protocol {PROTOCOL}, version {version}, {machine}")
+    format!("jittison {side}, protocol {PROTOCOL}, version {}", env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(all(test, not(loom)))]

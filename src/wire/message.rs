@@ -159,6 +159,8 @@ pub(crate) enum Answer {
 pub(crate) struct Facts {
     /// The id of the process.
     pub(crate) process: u32,
+    /// Its architecture: `e_machine` of the ELF header.
+    pub(crate) machine: u16,
     /// Functions that register handlers: `__cxa_atexit`, `on_exit`, `__cxa_thread_atexit`, `__cxa_at_quick_exit` and
     /// `__register_atfork`.
     pub(crate) handler_functions: [u64; 5],

@@ -27,14 +27,12 @@ pub(crate) fn stub(place: u64, distance: i32) -> [u8; STUB_SIZE] {
 }
 
 /// Bytes of the entry of a lazy function.
-#[cfg(any(test, target_arch = "aarch64"))]
 pub(crate) const LAZY_ENTRY_SIZE: usize = 40;
 
 /// The entry of a lazy function. It finds its slot by a distance, and jumps there with its number in `x17`:
 /// `bti c; adr x16, entry; ldrsw x17, distance; ldr x16, [x16, x17]; ldr x17, number; br x16`, then number and distance.
 ///
 /// `distance` is the address of the slot minus that of the entry.
-#[cfg(any(test, target_arch = "aarch64"))]
 pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
     const INSTRUCTIONS: [u8; 24] = bytes([
         BTI_C,

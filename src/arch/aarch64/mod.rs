@@ -41,13 +41,10 @@ pub(crate) mod native {
     pub(crate) use super::asm::{define_call_through, define_stack_end};
     #[cfg(feature = "executor")]
     pub(crate) use super::asm::{define_carrier, define_make_call};
-    pub(crate) use super::code::lazy_entry;
     pub(crate) use super::instruction_cache::flush_code;
     pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
     pub(crate) use super::support_functions::support_function;
 
-    /// Bytes of the entry of a lazy function.
-    pub(crate) const LAZY_ENTRY_SIZE: usize = super::code::LAZY_ENTRY_SIZE;
     /// Whether one atomic exchange is both a store and a fence, and cheaper than the two.
     pub(crate) const EXCHANGE_IS_FENCE: bool = false;
     /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
@@ -61,9 +58,6 @@ pub(crate) mod native {
     #[cfg(feature = "executor")]
     pub(crate) const SIGNAL_CONTEXT: crate::arch::SignalContext =
         crate::arch::SignalContext { instruction: 440, stack: 432, link: Some(424) };
-    /// How many integer registers have arguments.
-    #[cfg(feature = "executor")]
-    pub(crate) const ARGUMENT_REGISTERS: usize = 8;
     /// Whether the place of a large result is the first argument.
     #[cfg(feature = "executor")]
     pub(crate) const RESULT_PLACE_IS_ARGUMENT: bool = false;

@@ -1,8 +1,6 @@
 //! Machine code of the linker's own: stubs, entries of lazy and indirect functions, the function of TLS descriptors,
 //! handlers with a handle, counters of calls.
 
-#[cfg(target_arch = "x86_64")]
-use crate::arch::LAZY_ENTRY_SIZE;
 use crate::arch::code_template::{
     CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
 };
@@ -38,9 +36,11 @@ pub(crate) fn is_branch_operand(before: &[u8]) -> bool {
     matches!(before, [.., 0xe8 | 0xe9] | [.., 0x0f, 0x80..=0x8f])
 }
 
+/// Bytes of the entry of a lazy function.
+pub(crate) const LAZY_ENTRY_SIZE: usize = 20;
+
 /// The entry of a lazy function: `endbr64; movabs $number,%r11; jmp *slot(%rip)`. `distance` is the address of the slot
 /// minus that of the entry.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
     let mut code = [0; LAZY_ENTRY_SIZE];
     code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);

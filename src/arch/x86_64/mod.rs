@@ -50,11 +50,8 @@ pub(crate) mod native {
     pub(crate) use super::asm::{define_call_through, define_stack_end};
     #[cfg(feature = "executor")]
     pub(crate) use super::asm::{define_carrier, define_make_call};
-    pub(crate) use super::code::lazy_entry;
     pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
 
-    /// Bytes of the entry of a lazy function.
-    pub(crate) const LAZY_ENTRY_SIZE: usize = 20;
     /// Whether one atomic exchange is both a store and a fence, and cheaper than the two.
     pub(crate) const EXCHANGE_IS_FENCE: bool = true;
     /// Whether other threads may have fetched instructions before their bytes were written, and must forget them.
@@ -71,9 +68,6 @@ pub(crate) mod native {
     #[cfg(feature = "executor")]
     pub(crate) const SIGNAL_CONTEXT: crate::arch::SignalContext =
         crate::arch::SignalContext { instruction: 168, stack: 160, link: None };
-    /// How many integer registers have arguments.
-    #[cfg(feature = "executor")]
-    pub(crate) const ARGUMENT_REGISTERS: usize = 6;
     /// Whether the place of a large result is the first argument.
     #[cfg(feature = "executor")]
     pub(crate) const RESULT_PLACE_IS_ARGUMENT: bool = true;

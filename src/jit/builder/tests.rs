@@ -5,7 +5,6 @@ use std::path::Path;
 
 use jittison_test_tools::{gcc, own_process};
 
-use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, Name, TlsIndex};
 use crate::error::Result;
 #[cfg(feature = "executor")]
@@ -67,7 +66,7 @@ fn linked_code_reaches_the_process_only_through_the_executor() {
     let alias = Alias { name: Name::new("lazy"), aliasee: Name::new("next"), flags: SymbolFlags::EXPORTED };
     let lazy = main.create_tracker().unwrap();
     jit.lazy_reexport(&lazy, main, &[alias]).unwrap();
-    assert_eq!(log.take(), ["call_through_address", "register_lazy_targets", "entry"]);
+    assert_eq!(log.take(), ["call_through_address", "register_lazy_targets", "number of an entry"]);
     // SAFETY: J1 - `lazy` stands for `next`.
     assert_eq!(unsafe { jit.lookup::<extern "C" fn() -> c_long>("lazy").unwrap() }.call(), 8);
 
@@ -366,12 +365,8 @@ impl LazyEntries for Noted<Box<dyn LazyEntries>> {
     }
 
     fn number(&self, index: usize) -> u64 {
+        self.log.note("number of an entry");
         self.value.number(index)
-    }
-
-    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
-        self.log.note("entry");
-        self.value.entry(index, slot_distance)
     }
 }
 

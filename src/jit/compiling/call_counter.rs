@@ -63,14 +63,14 @@ impl CallCounter {
         let entry = jit.lazy.make_entry(Arc::new(target), &function)?;
         let entry_address = entry.address();
         jit.lazy.record_entry(version, entry)?;
-        graph(&name, &function, &body, calls, entry_address)
+        graph(jit.executor.arch(), &name, &function, &body, calls, entry_address)
     }
 }
 
 /// The counter stub, its counter, and the word with the address of the entry.
-fn graph(name: &str, function: &str, body: &str, calls: u64, entry: ExecutorAddr) -> Result<BuiltGraph> {
-    let mut graph = GraphBuilder::new(name);
-    let template = Arch::NATIVE.counter_stub();
+fn graph(arch: Arch, name: &str, function: &str, body: &str, calls: u64, entry: ExecutorAddr) -> Result<BuiltGraph> {
+    let mut graph = GraphBuilder::for_arch(name, arch);
+    let template = arch.counter_stub();
     let code = graph.add_block(NewBlock::code(template.bytes));
     let counter = graph.add_block(NewBlock::data(&calls.to_le_bytes()[..]).with_align(8));
     let word = graph.add_block(NewBlock::constants(&entry.value().to_le_bytes()[..]).with_align(8));

@@ -315,7 +315,7 @@ impl PreparedPatch {
         let jit = &self.patchable.jit;
         #[cfg(feature = "executor")]
         if jit.0.runs == Runs::Elsewhere {
-            Function::<F>::check_remote(name)?;
+            jit.check_type_elsewhere::<F>(name)?;
         }
         let dylib = &self.version.code().dylib;
         let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?.pop();

@@ -30,7 +30,7 @@ use new_block::ContentSource;
 pub use new_block::{BlockContent, NewBlock};
 pub use new_symbol::{NewSymbol, SymbolScope};
 
-use crate::arch::EdgeKind;
+use crate::arch::{Arch, EdgeKind};
 use crate::base::{Name, RecycledVec, SegmentKind};
 use crate::error::{Error, LinkFault};
 use crate::link::block_lines::BlockLines;
@@ -111,8 +111,19 @@ impl GraphBuilder {
     /// Begins a graph for the architecture of this process. `name` is its name in errors, reports and maps, as the name of an
     /// object is.
     pub fn new(name: &str) -> GraphBuilder {
+        GraphBuilder::for_arch(name, Arch::NATIVE)
+    }
+
+    /// As [`new`](Self::new), for the machine with this number (`e_machine` of the ELF header), such as that of an executor. `None` if
+    /// nothing is linked for it.
+    pub fn for_machine(name: &str, machine: u16) -> Option<GraphBuilder> {
+        Arch::of_machine(machine).map(|arch| GraphBuilder::for_arch(name, arch))
+    }
+
+    /// As [`new`](Self::new), for an architecture.
+    pub(crate) fn for_arch(name: &str, arch: Arch) -> GraphBuilder {
         let mut read = ReadLink::empty();
-        read.graph_mut().is_built = true;
+        (read.graph_mut().is_built, read.graph_mut().arch) = (true, arch);
         // The null symbol, as in the symbol table of an object.
         read.graph_mut().push_symbol(GraphSymbol {
             name: Text::Object(0..0),
