@@ -8,6 +8,7 @@ mod far;
 mod faults;
 mod fork_server;
 mod many;
+mod other_architecture;
 mod programs;
 mod restart;
 mod running;
