@@ -167,7 +167,7 @@ impl ExecutorProcess {
             let (back, back_other) = Lane::pair().map_err(text)?;
             let (crash_page, page) = CrashPage::create().map_err(text)?;
             let facts = connect(&control, sandbox, &[back_other.as_fd(), page.as_fd(), std::io::stdin().as_fd()])?;
-            let arch = arch_of(&facts)?;
+            let arch = facts.arch()?;
             Ok((control_end, back, crash_page, facts, arch))
         };
         let (control_end, back, crash_page, facts, arch) = begin().inspect_err(|_: &String| {
@@ -189,7 +189,7 @@ impl ExecutorProcess {
             ToController::Answer(Answer::Facts(facts)) => facts,
             other => return Err(format!("{}: it answered {other:?}", endpoint.address)),
         };
-        let arch = arch_of(&facts).map_err(|problem| format!("{}: {problem}", endpoint.address))?;
+        let arch = facts.arch().map_err(|problem| format!("{}: {problem}", endpoint.address))?;
         let (crash_page, endpoint, is_copied) = (None, Some(endpoint), true);
         let parts = Parts { facts, arch, control, control_end, child, crash_page, endpoint, is_copied };
         ExecutorProcess::new(parts, back).map_err(|error| error.to_string())
@@ -332,12 +332,6 @@ fn connect(
         (ToController::Answer(Answer::Failed(problem)), _) => Err(problem),
         (other, _) => Err(broken(Broken::Nonsense(format!("{other:?} after the greeting")))),
     }
-}
-
-/// # Errors
-/// The executor is of an architecture that nothing is linked for.
-fn arch_of(facts: &Facts) -> std::result::Result<Arch, String> {
-    Arch::of_machine(facts.machine).ok_or_else(|| format!("nothing is linked for its machine ({})", facts.machine))
 }
 
 /// Starts the listener.

@@ -239,6 +239,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::memory::layout::EMPTY_CIE_OFFSET;
     use crate::memory::plan::{SegmentPlan, SegmentRequest};
     use crate::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
     use crate::sync::Mutex;
@@ -250,6 +251,7 @@ mod tests {
 
     #[derive(Default)]
     struct Received {
+        arch: Arch,
         pages: BTreeMap<u64, Vec<u8>>,
         sent: usize,
         written: u64,
@@ -293,7 +295,7 @@ mod tests {
 
     impl CopyPeer for Mirror {
         fn arch(&self) -> Arch {
-            Arch::NATIVE
+            self.0.lock().arch
         }
 
         fn map_window(&self, _: &WindowLayout, _: Placement) -> Result<PeerPlace, MemoryFault> {
@@ -390,6 +392,22 @@ mod tests {
         drop(again);
         drop(pool);
         assert_eq!(mirror.0.lock().windows, 0);
+    }
+
+    #[test]
+    fn the_header_and_the_filler_of_freed_code_are_for_the_processor_of_the_peer() {
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            let mirror = Arc::new(Mirror(Mutex::new(Received { arch, ..Received::default() })));
+            let options = SlabPoolOptions { trap_freed_code: true, ..SlabPoolOptions::default() };
+            let pool = SlabPool::with_mapper(CopyMapper(mirror.clone()), options).unwrap();
+            let at = |offset: u64, size: u64| mirror.bytes(ExecutorAddr::new(BASE + offset), size);
+            assert_eq!(at(18, 2), arch.e_machine().to_le_bytes());
+            assert_eq!(at(EMPTY_CIE_OFFSET + 8, 16), arch.frameless_cie());
+            let (memory, _) = linked(&pool, &plan(100, 0, 0, 0), 1);
+            let code = memory.address(SegmentKind::Code);
+            drop(memory);
+            assert_eq!(mirror.bytes(code, 128), [arch.trap(); 128]);
+        }
     }
 
     #[test]

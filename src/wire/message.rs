@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::arch::Arch;
 use crate::wire::crash_record::Crash;
 use crate::wire::passed::{PassedArguments, PassedResult};
 
@@ -171,6 +172,16 @@ pub(crate) struct Facts {
     pub(crate) callback: u64,
 }
 
+impl Facts {
+    /// The architecture of the process.
+    ///
+    /// # Errors
+    /// Nothing is linked for it.
+    pub(crate) fn arch(&self) -> Result<Arch, String> {
+        Arch::of_machine(self.machine).ok_or_else(|| format!("nothing is linked for its machine ({})", self.machine))
+    }
+}
+
 /// What a connection by a network is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
@@ -303,4 +314,24 @@ pub(crate) struct LocatedByView {
     pub(crate) module: String,
     pub(crate) base: u64,
     pub(crate) symbol: Option<(String, u64)>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_a_machine_that_nothing_is_linked_for_is_refused() {
+        let of = |machine| Facts {
+            process: 1,
+            machine,
+            handler_functions: [0; 5],
+            exit: 0,
+            loader_functions: [(None, 0); 3],
+            call_through: 0,
+            callback: 0,
+        };
+        assert_eq!([62, 183].map(|machine| of(machine).arch()), [Ok(Arch::X86_64), Ok(Arch::Aarch64)]);
+        assert_eq!(of(243).arch(), Err("nothing is linked for its machine (243)".to_string()));
+    }
 }
