@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::reading::{Layers, NamedPath, code, layers, named_paths, tokens as tokens_of};
+use crate::reading::{Layers, NamedPath, Token, code, layers, named_paths, tokens as tokens_of};
 use crate::table::{Room, Table, backticked};
 use crate::tree::room_of;
-use crate::{FENCED_CRATES, HOST_NAMES, LONGEST_FILE, SYNC, TOOL};
+use crate::{FENCED_CRATES, HOST_NAMES, LONGEST_FILE, NATIVE_FILES, SYNC, TOOL};
 
 /// Imports of rooms that the floor table does not allow.
 pub fn import_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
@@ -269,6 +269,22 @@ pub fn architecture_faults(file: &str, text: &str) -> Vec<String> {
         )
     };
     faults.into_iter().map(fault).collect()
+}
+
+/// Uses of this process's architecture for what an executor may run.
+pub fn native_faults(file: &str, text: &str) -> Vec<String> {
+    let rooms = ["src/session/", "src/link/", "src/layer/", "src/platform/", "src/jit/", "src/jit.rs"];
+    let is_test = file.ends_with("/tests.rs");
+    if is_test || !rooms.iter().any(|room| file.starts_with(room)) || NATIVE_FILES.contains(&file) {
+        return Vec::new();
+    }
+    let fault = |token: Token| {
+        format!(
+            "{file}:{}: `NATIVE` is the architecture of this process. Mend: take that of the graph, or `Executor::arch`",
+            token.line
+        )
+    };
+    code(text, true).into_iter().filter(|token| token.text == "NATIVE").map(fault).collect()
 }
 
 pub fn missing_path_faults(document: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {

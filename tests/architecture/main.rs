@@ -69,6 +69,15 @@ const HOST_NAMES: [&str; 41] = [
     "FunctionPointer",
     "Symbol",
 ];
+/// The files above `host` that may name the architecture of this process: what users make for it, texts, comparisons with it.
+const NATIVE_FILES: [&str; 6] = [
+    "src/jit/remote.rs",
+    "src/link/builder/mod.rs",
+    "src/link/elf/machine.rs",
+    "src/link/elf/mod.rs",
+    "src/platform/jit_dump.rs",
+    "src/platform/stubs.rs",
+];
 const SYNC: &str = "src/sync.rs";
 const BENCH: &str = "crates/bench/src";
 /// The folders of the benchmark crate, and the folders that each imports.
@@ -109,6 +118,11 @@ fn only_the_sync_room_names_threads_and_locks_and_only_listed_rooms_name_libc() 
 #[test]
 fn code_for_one_instruction_set_stays_in_the_architecture_folders() {
     check_sources(|_, file, text, _| architecture_faults(file, text));
+}
+
+#[test]
+fn what_a_session_writes_is_for_the_architecture_of_its_executor() {
+    check_sources(|_, file, text, _| native_faults(file, text));
 }
 
 #[test]

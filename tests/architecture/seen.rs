@@ -134,6 +134,15 @@ fn machine_code_outside_the_architecture_folders_is_seen() {
 }
 
 #[test]
+fn code_for_this_process_where_an_executor_may_run_it_is_seen() {
+    let bad = "// NATIVE\nlet stub = Arch::NATIVE.stub(a, b);\nlet stub = self.arch.stub(a, b);\n\
+               #[cfg(test)] mod tests { fn f() { Arch::NATIVE.trap() } }";
+    assert_eq!(lines_of(&native_faults("src/platform/a.rs", bad)), [2]);
+    assert_eq!(lines_of(&native_faults("src/platform/stubs.rs", bad)), []);
+    assert_eq!(lines_of(&native_faults("src/host/a.rs", bad)), []);
+}
+
+#[test]
 fn ways_to_the_process_around_the_executor_are_seen() {
     let good = "use crate::host::{Executor, InProcess};\nfn f() { g(Arc::new(InProcess), InProcess::address_in_this_thread(v)) }\n\
                 #[cfg(test)] mod tests { use crate::host::ExitScope; }";
