@@ -214,12 +214,13 @@ impl JitBuilder {
     }
 
     /// Runs linked code in another process. Code memory is shared with it, unless [`memory_manager`](Self::memory_manager) was
-    /// called: then [`build`](Self::build) fails.
+    /// called: then [`build`](Self::build) fails. The session links for the architecture of that process
+    /// ([`ExecutorProcess::machine`]).
     ///
     /// [`Function`](crate::Function)s of the session are called there: the arguments are passed on as they are, so pointers among
     /// them must be addresses of the executor, and results are trusted to be values of their type. A call panics when the executor ends; [`Function::try_call`](crate::Function) and
     /// [`Jit::remote_function`] return errors. A [`Symbol`](crate::Symbol) is a pointer of this process, so the session refuses it.
-    ///
+    /// If the executor is of another architecture, only [`Jit::remote_function`] calls its functions.
     #[cfg(feature = "executor")]
     pub fn executor(mut self, executor: &ExecutorProcess) -> JitBuilder {
         self.executor_process = Some(executor.clone());
