@@ -63,7 +63,7 @@ pub fn add_input(
     requirements: &mut Requirements,
     reloader: Option<&mut Reloaded>,
 ) -> Result<Object, String> {
-    let ObjectFile { name, path } = object.clone();
+    let ObjectFile { name, path, .. } = object.clone();
     let bytes = InputFile::open(&path).and_then(|file| file.read()).map_err(message_of)?;
     match reloader {
         None => add_bytes(jit, tracker, name, bytes.into(), requirements),

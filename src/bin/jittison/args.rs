@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgAction, Args as ClapArgs, CommandFactory as _, Parser, Subcommand};
 
 /// Links object files in this process, without a linker and without an output file.
 ///
@@ -180,12 +180,46 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PATH", requires = "compile_commands")]
     pub only: Vec<PathBuf>,
 
+    #[command(flatten)]
+    pub cargo: CargoArgs,
+
     /// Write events as lines of JSON
     #[arg(long)]
     pub json: bool,
 
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// A program of a Cargo package.
+#[derive(Debug, ClapArgs)]
+pub struct CargoArgs {
+    /// Build a program of the Cargo package in this folder, and follow the sources of all packages that are not downloaded
+    ///
+    /// Cargo builds the dev profile in `jittison-watch` in the target directory. The packages that are followed are compiled with
+    /// `codegen-units=1` and `opt-level=0`. What else is linked, for example the standard library, comes from Cargo, too.
+    #[arg(long, conflicts_with_all = ["build", "compile_commands"])]
+    pub cargo: bool,
+
+    /// With --cargo: the `Cargo.toml` of the package
+    #[arg(long, value_name = "FILE", requires = "cargo")]
+    pub manifest_path: Option<PathBuf>,
+
+    /// With --cargo: the program, if the package has several
+    #[arg(long, value_name = "NAME", requires = "cargo", conflicts_with = "example")]
+    pub bin: Option<String>,
+
+    /// With --cargo: an example in the place of a program
+    #[arg(long, value_name = "NAME", requires = "cargo")]
+    pub example: Option<String>,
+
+    /// With --cargo: the package in a workspace
+    #[arg(long, value_name = "NAME", requires = "cargo")]
+    pub package: Option<String>,
+
+    /// With --cargo: features to build with, separated by commas
+    #[arg(long, value_name = "FEATURES", requires = "cargo")]
+    pub features: Option<String>,
 }
 
 /// Show the contents of an object and the memory that a link of it would allocate
@@ -270,8 +304,8 @@ pub struct CheckArgs {
 
 /// The commands and their options.
 pub fn command() -> clap::Command {
-    // Here, because `watch` and `run` share the argument, and only `watch` knows of compile databases.
-    let files = |files: clap::Arg| files.required(false).required_unless_present("compile_commands");
+    // Here, because `watch` and `run` share the argument, and only `watch` knows of builds.
+    let files = |files: clap::Arg| files.required(false).required_unless_present_any(["compile_commands", "cargo"]);
     // `mut_arg` moves an argument to the end, so the other positional one follows it.
     Args::command().mut_subcommand("watch", |watch| watch.mut_arg("files", files).mut_arg("arguments", |same| same))
 }
@@ -303,7 +337,7 @@ fn definition(text: &str) -> Result<(String, u64), String> {
 }
 
 /// At the variant, because that of `run` would replace it at the struct.
-const WATCH_HELP: &str = "Example:\n  jittison watch --build make --source src main.o list.o -- one two\n\n\
+const WATCH_HELP: &str = "Examples:\n  jittison watch --build make --source src main.o list.o -- one two\n  jittison watch --cargo -- one two\n\n\
     Exit status: that of the program; 2 if the command line is wrong; 125 if jittison fails before the program runs.";
 const EXIT_STATUS: &str = "Exit status: that of the program that was run, or 0; 2 if the command line is wrong; 125 if jittison \
                            fails,\nwith one line on standard error.";

@@ -1,14 +1,16 @@
-//! [`Build`]: how a program that is watched is built: by whoever, by a command, or from a compile database.
+//! [`Build`]: how a program that is watched is built: by whoever, by a command, from a compile database, or by Cargo.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::SystemTime;
 
 use notify::RecursiveMode;
 
+use crate::cargo::CargoBuild;
 use crate::database::Database;
 use crate::follower::hash_of;
-use crate::inputs::ObjectFile;
+use crate::inputs::BuiltInput;
 
 /// How the objects of a program are built.
 pub enum Build {
@@ -18,6 +20,8 @@ pub enum Build {
     Command(BuildCommand),
     /// The commands of a compile database, when a file that one of them reads was saved.
     Database(Database),
+    /// Cargo, when a source of a package was saved.
+    Cargo(Box<CargoBuild>),
 }
 
 /// The command of `--build`.
@@ -41,15 +45,32 @@ pub enum Built {
     Any,
     /// These, by the paths of the objects.
     These(BTreeSet<PathBuf>),
+    /// The objects do not fit to what else the program was linked with. A sentence that says why.
+    AnotherProgram(String),
 }
 
 impl Build {
-    /// The objects of the program that it knows.
-    pub fn objects(&self) -> Vec<ObjectFile> {
+    /// The inputs of the program that it knows.
+    pub fn inputs(&self) -> Vec<BuiltInput> {
         match self {
             Build::Elsewhere | Build::Command(_) => Vec::new(),
-            Build::Database(database) => database.objects(),
+            Build::Database(database) => database.objects().into_iter().map(BuiltInput::Object).collect(),
+            Build::Cargo(cargo) => cargo.inputs(),
         }
+    }
+
+    /// The path that the program gets as its own one. `None` for that of the first file of the command line.
+    pub fn program(&self) -> Option<PathBuf> {
+        match self {
+            Build::Elsewhere | Build::Command(_) => None,
+            Build::Database(database) => database.objects().into_iter().next().map(|object| object.path),
+            Build::Cargo(cargo) => Some(cargo.program().to_path_buf()),
+        }
+    }
+
+    /// Whether objects may change without a build.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Build::Elsewhere | Build::Command(_))
     }
 
     /// The folders of sources to watch.
@@ -62,6 +83,7 @@ impl Build {
             Build::Database(database) => {
                 database.folders().into_iter().map(|folder| (folder, RecursiveMode::NonRecursive)).collect()
             }
+            Build::Cargo(cargo) => cargo.folders(),
         }
     }
 
@@ -70,6 +92,7 @@ impl Build {
         match self {
             Build::Elsewhere | Build::Command(_) => Vec::new(),
             Build::Database(database) => database.saved_since_compiled(),
+            Build::Cargo(cargo) => cargo.saved_since_built(),
         }
     }
 
@@ -79,6 +102,7 @@ impl Build {
             Build::Elsewhere => false,
             Build::Command(build) => build.is_changed_source(path),
             Build::Database(database) => database.is_changed_source(path),
+            Build::Cargo(cargo) => cargo.is_changed_source(path),
         }
     }
 
@@ -91,6 +115,7 @@ impl Build {
             Build::Elsewhere => Ok(Built::Any),
             Build::Command(build) => build.run().map(|()| Built::Any),
             Build::Database(database) => database.compile().map(Built::These),
+            Build::Cargo(cargo) => cargo.run(),
         }
     }
 }
@@ -136,6 +161,15 @@ pub fn is_changed(seen: &mut HashMap<PathBuf, u64>, path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else { return false };
     let hash = hash_of(&bytes);
     seen.insert(path.to_path_buf(), hash) != Some(hash)
+}
+
+/// Those of some files that were saved at this time or later.
+pub fn saved_since<'f>(files: impl Iterator<Item = &'f PathBuf>, since: SystemTime) -> Vec<PathBuf> {
+    let is_later = |file: &Path| {
+        let saved = std::fs::metadata(file).and_then(|file| file.modified());
+        saved.is_ok_and(|saved| saved >= since)
+    };
+    files.filter(|file| is_later(file)).cloned().collect()
 }
 
 /// Whether a file is a product of a build or a temporary file of an editor.

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::build::{BuildFailure, is_changed};
+use crate::build::{BuildFailure, is_changed, saved_since};
 use crate::inputs::ObjectFile;
 
 /// The sources of a program.
@@ -85,7 +85,7 @@ impl Database {
 
     /// The objects of the program, each with the name of its source.
     pub fn objects(&self) -> Vec<ObjectFile> {
-        let object = |unit: &Unit| ObjectFile { name: unit.name.clone(), path: unit.object.clone() };
+        let object = |unit: &Unit| ObjectFile { name: unit.name.clone(), path: unit.object.clone(), follows: true };
         self.units.iter().map(object).collect()
     }
 
@@ -98,11 +98,7 @@ impl Database {
     /// The files that were saved after a compiler may have read them.
     pub fn saved_since_compiled(&self) -> Vec<PathBuf> {
         let files: BTreeSet<&PathBuf> = self.units.iter().flat_map(|unit| &unit.dependencies).collect();
-        let is_later = |file: &Path| {
-            let saved = std::fs::metadata(file).and_then(|file| file.modified());
-            saved.is_ok_and(|saved| saved >= self.compiled_at)
-        };
-        files.into_iter().filter(|file| is_later(file)).cloned().collect()
+        saved_since(files.into_iter(), self.compiled_at)
     }
 
     /// Whether a file that a compiler has read was saved with other bytes. Notes what has to be compiled.
@@ -288,7 +284,7 @@ impl Unit {
 
 /// The files of a rule that a compiler wrote for `make`: those after the colon. In them, a space is escaped by a backslash, and a
 /// line that goes on ends with one.
-fn dependencies_of(rule: &str) -> Vec<String> {
+pub fn dependencies_of(rule: &str) -> Vec<String> {
     let rule = rule.replace("\\\n", " ");
     let Some((_, files)) = rule.split_once(": ") else { return Vec::new() };
     let (mut all, mut file) = (Vec::new(), String::new());
@@ -308,7 +304,7 @@ fn dependencies_of(rule: &str) -> Vec<String> {
 }
 
 /// The clock of a file system may lag behind by as much.
-const CLOCK_TICK: Duration = Duration::from_millis(20);
+pub const CLOCK_TICK: Duration = Duration::from_millis(20);
 /// What a reload needs. See `docs/watch.md`.
 const FLAGS: [&str; 4] = ["-fPIC", "-ffunction-sections", "-fdata-sections", "-fno-lto"];
 const LIVE_PATCHING: &str = "-flive-patching=inline-clone";

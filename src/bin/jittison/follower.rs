@@ -85,7 +85,7 @@ impl Follower {
             Ok((place, Object { name, runs: hash, seen: hash }))
         });
         let objects: BTreeMap<Place, Object> = by_path.collect::<Result<_, String>>()?;
-        if !matches!(build, Build::Database(_)) {
+        if build.is_elsewhere() {
             let folders: BTreeSet<&Path> = objects.keys().filter_map(|place| place.path.parent()).collect();
             for folder in folders {
                 watch_folder(&mut watcher, folder, RecursiveMode::NonRecursive)?;
@@ -202,6 +202,7 @@ impl State {
         match built {
             Ok(Built::Any) => self.reload_changed(&self.files(), since, time),
             Ok(Built::These(files)) => self.reload_changed(&files, since, time),
+            Ok(Built::AnotherProgram(problem)) => self.lines.refused(&[], &problem),
             Err(failure) => self.lines.build_failed(&failure),
         }
     }

@@ -16,9 +16,9 @@ use crate::process::open_library;
 pub enum Input {
     Object(ObjectFile),
     /// An archive of which the needed members are linked.
-    Archive(PathBuf),
+    Archive(ArchiveFile),
     /// An archive of which every member is linked.
-    WholeArchive(PathBuf),
+    WholeArchive(ArchiveFile),
     /// A shared library. It defines what the files around it need, and no archive after it does.
     Library(Arc<LoadedLibrary>),
     /// The archives between the marks are searched until that adds no member.
@@ -32,6 +32,26 @@ pub struct ObjectFile {
     /// As messages name it.
     pub name: String,
     pub path: PathBuf,
+    /// Whether `watch` reloads it.
+    pub follows: bool,
+}
+
+/// An archive.
+pub struct ArchiveFile {
+    pub path: PathBuf,
+    /// Whether `watch` reloads its members.
+    pub follows: bool,
+}
+
+/// An input that a build has made, or has named.
+pub enum BuiltInput {
+    Object(ObjectFile),
+    /// An archive of which the needed members are linked. They are not reloaded.
+    Archive(PathBuf),
+    /// An archive of which every member is linked. They are not reloaded.
+    WholeArchive(PathBuf),
+    /// What `-l NAME` means, with the folders of `-L`.
+    Library { name: String, directories: Vec<PathBuf> },
 }
 
 /// The inputs of one dylib.
@@ -48,16 +68,24 @@ pub struct Inputs {
     current: usize,
 }
 
-/// Sorts the arguments into groups, and opens the shared libraries. `compiled` come before all files of the command line.
-pub fn gather(args: &RunArgs, matches: &ArgMatches, compiled: Vec<ObjectFile>) -> Result<Inputs, String> {
-    let main = Group { name: "main".to_string(), inputs: compiled.into_iter().map(Input::Object).collect() };
+/// Sorts the arguments into groups, and opens the shared libraries. Those of a build come before all files of the command line.
+pub fn gather(args: &RunArgs, matches: &ArgMatches, built: Vec<BuiltInput>) -> Result<Inputs, String> {
+    let main = Group { name: "main".to_string(), inputs: Vec::new() };
     let mut inputs = Inputs { groups: vec![main], current: 0 };
+    for input in built {
+        match input {
+            BuiltInput::Object(object) => inputs.add(Input::Object(object)),
+            BuiltInput::Archive(path) => inputs.add(Input::Archive(ArchiveFile { path, follows: false })),
+            BuiltInput::WholeArchive(path) => inputs.add(Input::WholeArchive(ArchiveFile { path, follows: false })),
+            BuiltInput::Library { name, directories } => inputs.add_library(&name, &directories, 0)?,
+        }
+    }
     for argument in ordered_arguments(args, matches) {
         match argument {
             Argument::Dylib(name) => inputs.select_group(name),
-            Argument::File(path) if is_archive(path) => inputs.add(Input::Archive(path.to_path_buf())),
+            Argument::File(path) if is_archive(path) => inputs.add(Input::Archive(ArchiveFile::new(path))),
             Argument::File(path) => inputs.add(Input::Object(ObjectFile::new(path.to_path_buf()))),
-            Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
+            Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(ArchiveFile::new(path))),
             Argument::Library(name) => inputs.add_library(&name, &args.library_paths, 0)?,
             Argument::GroupStart => inputs.add(Input::GroupStart),
             Argument::GroupEnd => inputs.add(Input::GroupEnd),
@@ -68,7 +96,13 @@ pub fn gather(args: &RunArgs, matches: &ArgMatches, compiled: Vec<ObjectFile>) -
 
 impl ObjectFile {
     pub fn new(path: PathBuf) -> ObjectFile {
-        ObjectFile { name: path.display().to_string(), path }
+        ObjectFile { name: path.display().to_string(), path, follows: true }
+    }
+}
+
+impl ArchiveFile {
+    fn new(path: &Path) -> ArchiveFile {
+        ArchiveFile { path: path.to_path_buf(), follows: true }
     }
 }
 
@@ -83,7 +117,7 @@ impl Inputs {
     pub fn size_bytes(&self) -> u64 {
         let paths = self.groups.iter().flat_map(|group| &group.inputs).filter_map(|input| match input {
             Input::Object(object) => Some(&object.path),
-            Input::Archive(path) | Input::WholeArchive(path) => Some(path),
+            Input::Archive(archive) | Input::WholeArchive(archive) => Some(&archive.path),
             Input::Library(_) | Input::GroupStart | Input::GroupEnd => None,
         });
         paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
@@ -110,7 +144,7 @@ impl Inputs {
             return Ok(());
         };
         if is_archive(&path) {
-            self.add(Input::Archive(path));
+            self.add(Input::Archive(ArchiveFile::new(&path)));
             return Ok(());
         }
         match linker_script::read(&path)? {

@@ -7,6 +7,7 @@
 //! | `args.rs` | options and help texts |
 //! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
 //! | `watch.rs`, `build.rs`, `database.rs`, `place.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
+//! | `cargo/` | `watch --cargo`: builds a Cargo package, and takes what rustc gives its linker |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
@@ -30,6 +31,7 @@ mod add;
 mod archives;
 mod args;
 mod build;
+mod cargo;
 mod check;
 mod check_command;
 mod database;
@@ -60,6 +62,9 @@ use crate::args::{Args, Command};
 use crate::output::{FAILED, print_error};
 
 fn main() -> ExitCode {
+    if let Some(status) = cargo::run_as_tool() {
+        return status;
+    }
     let matches = args::command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|problem| problem.exit());
     let outcome = match (args.command, matches.subcommand()) {

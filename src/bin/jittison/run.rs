@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -26,7 +26,7 @@ use crate::add::{Reloaded, add_input, add_members, open_archive};
 use crate::archives::{Requirements, check_order, may_be_of_compiler, support_library};
 use crate::args::RunArgs;
 use crate::follower::Follower;
-use crate::inputs::{Group, Input, Inputs, ObjectFile, gather};
+use crate::inputs::{ArchiveFile, Group, Input, Inputs, gather};
 use crate::interposed::check_interposed;
 use crate::link::{Failures, Object, Supplier, Unreceived, pull};
 use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
@@ -47,9 +47,10 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Followed>) -> Result<(), String> {
     // First the steps that find mistakes of the command line.
     let report_file = args.report.as_deref().map(create_file).transpose()?;
-    let compiled = followed.as_ref().map(|followed| followed.build.objects()).unwrap_or_default();
-    let arguments = arguments(args, &compiled)?;
-    let inputs = gather(args, matches, compiled)?;
+    let program = followed.as_ref().and_then(|followed| followed.build.program());
+    let arguments = arguments(args, program.as_deref())?;
+    let built = followed.as_ref().map(|followed| followed.build.inputs()).unwrap_or_default();
+    let inputs = gather(args, matches, built)?;
 
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
@@ -313,14 +314,19 @@ fn add_group(
     let mut group_start = 0;
     for input in &group.inputs {
         match input {
-            Input::Object(path) => objects.push(add_input(jit, tracker, path, requirements, reloaded.as_deref_mut())?),
-            Input::Archive(path) => {
+            Input::Object(object) => {
+                let reloaded = reloaded.as_deref_mut().filter(|_| object.follows);
+                objects.push(add_input(jit, tracker, object, requirements, reloaded)?);
+            }
+            Input::Archive(ArchiveFile { path, follows }) => {
                 let archive = if reloaded.is_some() { open_archive_to_watch(path)? } else { open_archive(path)? };
-                requirements.search(jit, tracker, &archive, entry, reloaded.as_deref_mut())?;
+                let reloaded = reloaded.as_deref_mut().filter(|_| *follows);
+                requirements.search(jit, tracker, &archive, entry, reloaded)?;
                 archives.push(archive);
             }
-            Input::WholeArchive(path) => {
-                objects.extend(add_members(jit, tracker, path, requirements, reloaded.as_deref_mut())?);
+            Input::WholeArchive(ArchiveFile { path, follows }) => {
+                let reloaded = reloaded.as_deref_mut().filter(|_| *follows);
+                objects.extend(add_members(jit, tracker, path, requirements, reloaded)?);
             }
             Input::Library(library) => requirements.libraries.push(library.clone()),
             Input::GroupStart => group_start = archives.len(),
@@ -474,10 +480,9 @@ fn check_allocator(dylib: &JitDylib) -> Result<(), String> {
     }
 }
 
-/// `argv`: the path of the first file, then the arguments of the user.
-fn arguments(args: &RunArgs, compiled: &[ObjectFile]) -> Result<Vec<CString>, String> {
-    let files = compiled.iter().map(|object| &object.path).chain(&args.files);
-    let name = files.map(|path| path.as_os_str()).next();
+/// `argv`: the path of the program or of the first file, then the arguments of the user.
+fn arguments(args: &RunArgs, program: Option<&Path>) -> Result<Vec<CString>, String> {
+    let name = program.or(args.files.first().map(PathBuf::as_path)).map(Path::as_os_str);
     let all = name.into_iter().chain(args.arguments.iter().map(|argument| argument.as_os_str()));
     let c_string = |text: &OsStr| CString::new(text.as_bytes()).map_err(|error| format!("argument: {error}"));
     all.map(c_string).collect()

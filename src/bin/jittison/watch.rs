@@ -6,6 +6,7 @@ use clap::ArgMatches;
 
 use crate::args::WatchArgs;
 use crate::build::{Build, BuildCommand};
+use crate::cargo::CargoBuild;
 use crate::database::Database;
 use crate::follower::real_path;
 use crate::reload_lines::Lines;
@@ -37,6 +38,10 @@ fn build(args: &WatchArgs, lines: &Lines) -> Result<Build, String> {
             "the program was not started: its sources could not be compiled".to_string()
         })?;
         return Ok(Build::Database(database));
+    }
+    if args.cargo.cargo {
+        let shows_progress = !args.json;
+        return Ok(Build::Cargo(Box::new(CargoBuild::open(&args.cargo, shows_progress)?)));
     }
     let Some(command) = args.build.clone() else { return Ok(Build::Elsewhere) };
     let sources: Result<Vec<PathBuf>, String> = args.sources.iter().map(|folder| real_path(folder)).collect();
