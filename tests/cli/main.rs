@@ -1,6 +1,7 @@
 //! Tests of the command-line tool. `run` is compared with natively linked programs, and `inspect` with `readelf`. Also `map`,
 //! `check`, and the errors of objects and command lines.
 
+mod cargo;
 mod check;
 mod database;
 mod errors;

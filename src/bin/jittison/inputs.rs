@@ -51,7 +51,10 @@ pub enum BuiltInput {
     /// An archive of which every member is linked. They are not reloaded.
     WholeArchive(PathBuf),
     /// What `-l NAME` means, with the folders of `-L`.
-    Library { name: String, directories: Vec<PathBuf> },
+    Library {
+        name: String,
+        directories: Vec<PathBuf>,
+    },
 }
 
 /// The inputs of one dylib.

@@ -78,10 +78,10 @@ pub(in crate::jit) fn publish(
 }
 
 fn flags_of(found: &LookupResult) -> SymbolFlags {
-    match found.flags.contains(SymbolFlags::THREAD_LOCAL) {
-        true => SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL,
-        false => SymbolFlags::EXPORTED,
-    }
+    // A version of a program may share a function, too.
+    let kind =
+        [SymbolFlags::THREAD_LOCAL, SymbolFlags::CALLABLE].into_iter().filter(|kind| found.flags.contains(*kind));
+    kind.fold(SymbolFlags::EXPORTED, |flags, kind| flags | kind)
 }
 
 /// Defines names for variables whose addresses are known, and makes them depend on the version that has the variables.

@@ -178,7 +178,7 @@ impl Reloader {
         let state = &mut taken.state;
         let planned = state.plan(&self.home.dylib, &objects)?;
         let mut reloads: Vec<Reload> = planned.iter().map(|new| describe(state, new)).collect();
-        let new: Vec<PlannedVersion> = planned.into_iter().filter(PlannedVersion::is_linked).collect();
+        let new: Vec<PlannedVersion> = planned.into_iter().filter(|new| new.is_linked).collect();
         let mut times = [started.elapsed(), Duration::ZERO, Duration::ZERO];
         if !new.is_empty() {
             let started = Instant::now();
@@ -244,7 +244,7 @@ fn describe(state: &State, new: &PlannedVersion) -> Reload {
     let before = state.running_version(&new.object);
     Reload {
         object: new.object.clone(),
-        version: if new.is_linked() { new.number } else { before },
+        version: if new.is_linked { new.number } else { before },
         code_bytes_before: state.objects.get(&new.object).map_or(0, |live| live.code_bytes()),
         code_bytes: new.plan.live.code_bytes(),
         diff: new.plan.diff.clone(),

@@ -23,6 +23,8 @@ pub(super) struct State {
     constants: BTreeMap<String, (SharedConstant, u64)>,
     /// For each stub, the version that it leads to. 0 is what was added.
     pub(super) targets: BTreeMap<String, u64>,
+    /// For each stub, a hash of the types of its function, if they were known when it was made.
+    signatures: BTreeMap<String, u64>,
     /// For each object, its newest version.
     newest: BTreeMap<String, u64>,
     pub(super) versions: BTreeMap<u64, Version>,
@@ -64,9 +66,11 @@ pub(super) struct PlannedVersion {
     pub(super) object: String,
     pub(super) number: u64,
     pub(super) plan: Plan,
+    /// Whether there is something to link: the object changed, or it needs what belongs to a version of an object that changed.
+    pub(super) is_linked: bool,
 }
 
-/// Names of constants in a version, with their sizes in bytes.
+/// Names of constants and of private functions in a version, with their sizes in bytes.
 pub(super) type Constants = Vec<(String, u64)>;
 
 impl State {
@@ -80,6 +84,7 @@ impl State {
 
     /// Records an object that was added.
     pub(super) fn add(&mut self, name: &str, plan: Plan) {
+        self.note_signatures(&plan);
         self.targets.extend(plan.functions.iter().map(|function| (function.stub.clone(), 0)));
         let constants = plan.live.shared_constants();
         self.constants.extend(constants.map(|(name, constant)| (name.to_string(), (constant, 0))));
@@ -104,13 +109,13 @@ impl State {
             new.push((*name, before, NewObject::read(name, bytes, before)?));
         }
         check_defined_once(&new)?;
-        let linked = new.iter().filter(|(_, _, object)| !object.diff.is_empty()).map(|(name, _, _)| *name).collect();
+        let linked = linked_together(&new);
         let mut planned: Vec<PlannedVersion> = Vec::new();
         for (name, before, object) in new {
-            let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked()).count() as u64;
+            let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked).count() as u64;
             let plan = self.with_world(home, &planned, &linked, |world| object.plan(number, before, world));
             let plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
-            planned.push(PlannedVersion { object: name.to_string(), number, plan });
+            planned.push(PlannedVersion { object: name.to_string(), number, plan, is_linked: linked.contains(name) });
         }
         Ok(planned)
     }
@@ -134,23 +139,45 @@ impl State {
                 others().find(|(_, live)| live.defines_function(name)).map(|(name, _)| name.clone())
             },
             is_required: &|name| others().any(|(_, live)| live.requires(name)),
+            stub_signature: &|name| self.signatures.get(name).copied(),
         })
     }
 
-    /// The constants that an object needs and that the home dylib does not have, or has with an older value. By the version that
-    /// brought them. `planned` are the versions that are linked together with this one, which finds their constants itself.
+    /// The constants and private functions that an object needs and that the home dylib does not have, or has with an older value.
+    /// By the version that brought them. `planned` are the versions that are linked together with this one, which finds their constants itself.
     pub(super) fn constants_of_versions(&self, plan: &Plan, planned: &[PlannedVersion]) -> BTreeMap<u64, Constants> {
-        let is_new = |name: &str| planned.iter().any(|other| other.plan.live.shared_constant(name).is_some());
+        let has = |live: &LiveObject, name: &str| live.shared_constant(name).is_some() || live.has_private(name);
+        let is_new = |name: &str| planned.iter().any(|other| has(&other.plan.live, name));
         let mut constants: BTreeMap<u64, Constants> = BTreeMap::new();
         for name in plan.live.required() {
             match self.constants.get(name) {
                 Some((constant, number)) if *number > 0 && !is_new(name) => {
                     constants.entry(*number).or_default().push((name.to_string(), constant.size));
                 }
-                _ => {}
+                _ if is_new(name) => {}
+                _ => {
+                    if let Some((number, size)) = self.private_function(name) {
+                        constants.entry(number).or_default().push((name.to_string(), size));
+                    }
+                }
             }
         }
         constants
+    }
+
+    /// The version that has a private function, if it is not the one that was added, and the size in bytes.
+    fn private_function(&self, name: &str) -> Option<(u64, u64)> {
+        let (object, live) = self.objects.iter().find(|(_, live)| live.has_private(name))?;
+        let version = self.running_version(object);
+        (version > 0).then(|| (version, live.function_size(name)))
+    }
+
+    fn note_signatures(&mut self, plan: &Plan) {
+        for StubbedFunction { stub, .. } in &plan.functions {
+            if let Some(signature) = plan.live.signature(stub).filter(|_| !self.targets.contains_key(stub)) {
+                self.signatures.insert(stub.clone(), signature);
+            }
+        }
     }
 
     /// Takes the numbers of versions that are linked. They are not used again, also if the link fails.
@@ -165,8 +192,9 @@ impl State {
 
     /// Records a version to which all stubs of its functions lead.
     pub(super) fn commit(&mut self, planned: PlannedVersion, mut version: Version) {
-        let PlannedVersion { object, number, plan } = planned;
+        let PlannedVersion { object, number, plan, .. } = planned;
         version.commit();
+        self.note_signatures(&plan);
         for function in plan.functions {
             self.uses.replace(self.targets.insert(function.stub, number), number);
         }
@@ -211,10 +239,24 @@ impl State {
     }
 }
 
-impl PlannedVersion {
-    /// Whether there is something to link.
-    pub(super) fn is_linked(&self) -> bool {
-        !self.plan.diff.is_empty()
+/// The objects that are linked again: those that changed, and those that need what belongs to a version of one that is linked.
+fn linked_together<'n>(objects: &[(&'n str, &LiveObject, NewObject<'_>)]) -> BTreeSet<&'n str> {
+    let changed = objects.iter().filter(|(_, _, object)| !object.diff.is_empty());
+    let mut linked: BTreeSet<&str> = changed.map(|(name, _, _)| *name).collect();
+    loop {
+        let is_needed = |of: &str| {
+            let linked_ones = objects.iter().filter(|(name, _, _)| linked.contains(name) && *name != of);
+            let object = objects.iter().find(|(name, _, _)| *name == of).map(|(_, _, object)| object);
+            linked_ones
+                .into_iter()
+                .any(|(_, before, after)| object.is_some_and(|object| object.needs_private(before, after)))
+        };
+        let more: Vec<&str> =
+            objects.iter().map(|(name, _, _)| *name).filter(|name| !linked.contains(name) && is_needed(name)).collect();
+        if more.is_empty() {
+            return linked;
+        }
+        linked.extend(more);
     }
 }
 

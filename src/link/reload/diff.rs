@@ -2,6 +2,9 @@
 //!
 //! Two versions of a function are equal if they have the same bytes, apart from fields of relocations, and the relocations
 //! refer to the same things: to the same name, to the same text, or to the same bytes of an unnamed constant.
+//!
+//! rustc gives a constant a section of its own, whose name has a hash of the whole crate and a number. Those are unnamed, too: they
+//! are compared by their bytes and by what they refer to.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -68,6 +71,7 @@ pub(super) fn prints(file: &ObjectFile<'_>) -> BTreeMap<String, Print> {
 pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
     let of_constants = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Constants);
     let named = of_constants.flat_map(|(index, _)| file.data_symbols(index).map(move |(_, symbol)| (index, symbol)));
+    let named = named.filter(|(index, _)| !is_anonymous(file.sections[*index].name));
     let constant = named.map(|(section, symbol)| {
         let hash = hash_of(file, section, symbol.value, symbol.size);
         (
@@ -80,17 +84,27 @@ pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
 
 /// A hash of all constants of an object.
 pub(super) fn constants_hash(file: &ObjectFile<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let (mut hasher, mut anonymous) = (DefaultHasher::new(), 0u64);
     for (index, section) in file.sections.iter().enumerate() {
         if section.class == Class::Constants && section.size > 0 {
-            section.name.hash(&mut hasher);
-            hash_of(file, index, 0, section.size).hash(&mut hasher);
+            let hash = hash_of(file, index, 0, section.size);
+            match is_anonymous(section.name) {
+                // In any order.
+                true => anonymous = anonymous.wrapping_add(hash),
+                false => (section.name, hash).hash(&mut hasher),
+            }
         }
     }
+    hasher.write_u64(anonymous);
     hasher.finish()
 }
 
 fn hash_of(file: &ObjectFile<'_>, section: usize, start: u64, size: u64) -> u64 {
+    hash_nested(file, section, (start, size), 0)
+}
+
+/// `depth` is the number of anonymous constants that led to this place.
+fn hash_nested(file: &ObjectFile<'_>, section: usize, (start, size): (u64, u64), depth: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let section = &file.sections[section];
     let end = start.saturating_add(size);
@@ -101,19 +115,25 @@ fn hash_of(file: &ObjectFile<'_>, section: usize, start: u64, size: u64) -> u64 
         let width = relocation.kind.map_or(0, |kind| kind.width());
         bytes.iter_mut().skip(inside).take(width).for_each(|byte| *byte = 0);
         (inside, relocation.r_type).hash(&mut hasher);
-        hash_target(file, relocation, &mut hasher);
+        hash_target(file, relocation, &mut hasher, depth);
     }
     (size, bytes).hash(&mut hasher);
     hasher.finish()
 }
 
-fn hash_target(file: &ObjectFile<'_>, relocation: &Relocation, hasher: &mut DefaultHasher) {
+fn hash_target(file: &ObjectFile<'_>, relocation: &Relocation, hasher: &mut DefaultHasher, depth: usize) {
     let symbol = &file.symbols[relocation.symbol];
     let place = file.target(relocation).and_then(|(section, offset)| Some((section, u64::try_from(offset).ok()?)));
     let Some((index, offset)) = place.filter(|_| symbol.is_local()) else {
         return (symbol.name, relocation.addend).hash(hasher);
     };
     let section = &file.sections[index];
+    if is_anonymous(section.name) {
+        if depth < DEEPEST {
+            hash_nested(file, index, (0, section.size), depth + 1).hash(hasher);
+        }
+        return offset.hash(hasher);
+    }
     let is_function = section.class == Class::Code;
     let named = file.symbol_at(index, offset, |symbol| (symbol.kind == st::TYPE_FUNC) == is_function);
     if let Some((_, named)) = named {
@@ -131,5 +151,12 @@ fn clamp(offset: u64, content: &[u8]) -> usize {
     (offset as usize).min(content.len())
 }
 
+/// Whether a section holds a constant that rustc has numbered (`.rodata..Lanon.HASH.NUMBER`).
+fn is_anonymous(section: &str) -> bool {
+    section.contains(".Lanon.")
+}
+
+/// How far constants that refer to constants are followed.
+const DEEPEST: usize = 4;
 /// Bytes of an unnamed constant that are compared: as many as a vector register has.
 const LONGEST_UNNAMED: usize = 16;

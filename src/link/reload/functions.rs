@@ -1,11 +1,11 @@
 //! Functions behind stubs: what an object calls by name, or whose address a relocation takes, is reached through a stub.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::arch::EdgeKind;
 use crate::link::elf::st;
 use crate::link::reload::edits::{Edits, NewPlace};
-use crate::link::reload::object_file::{Class, ObjectFile, Relocation, Section, is_numbered};
+use crate::link::reload::object_file::{Class, ObjectFile, Relocation, Section, Symbol, is_numbered};
 
 /// A function behind a stub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,20 +16,22 @@ pub(crate) struct StubbedFunction {
     pub(crate) code: String,
 }
 
-/// Puts the functions of an object behind stubs. `has_own_stub` says of a global name whether it gets one; else references go
-/// to the definition that exists.
+/// Puts the functions of an object behind stubs, except those in `private`. `has_own_stub` says of a global name whether it gets one;
+/// else references go to the definition that exists.
 pub(super) fn put_behind_stubs(
     file: &ObjectFile<'_>,
     edits: &mut Edits,
+    private: &BTreeSet<String>,
     has_own_stub: impl Fn(&str) -> bool,
 ) -> Vec<StubbedFunction> {
     let mut stubbed = Vec::new();
     // By symbol of the object: the symbol of its code.
     let mut code_of = HashMap::new();
     // The number of a lambda may be that of another one in the next version. So its code belongs to its version.
-    let is_numbered = |name: &str, is_weak: bool| is_weak && is_numbered(name);
+    let is_private =
+        |symbol: &Symbol<'_>| symbol.is_weak() && is_numbered(symbol.name) || private.contains(symbol.name);
     let global = file.functions().filter(|(_, _, symbol)| !symbol.is_local());
-    for (index, section, symbol) in global.filter(|(_, _, symbol)| !is_numbered(symbol.name, symbol.is_weak())) {
+    for (index, section, symbol) in global.filter(|(_, _, symbol)| !is_private(symbol)) {
         edits.undefine(index);
         let (code, place) =
             (format!("{}.code", symbol.name), NewPlace { section, value: symbol.value, size: symbol.size });

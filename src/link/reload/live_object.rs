@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::link::reload::object_file::VariableKind;
+use crate::link::reload::rust_types::RustTypes;
 
 /// The version of an object that runs.
 #[derive(Debug, Default)]
@@ -18,6 +19,10 @@ pub(crate) struct LiveObject {
     pub(super) constants_hash: u64,
     /// The names that the object needs from others.
     pub(super) required: BTreeSet<String>,
+    /// The global functions that belong to one version and have no stub, of this version and of those before.
+    pub(super) private: BTreeSet<String>,
+    /// The types of Rust, of this version and of those before.
+    pub(super) types: RustTypes,
 }
 
 /// What two versions of a function are compared by.
@@ -96,6 +101,21 @@ impl LiveObject {
     /// Whether the object has a function of this name that no other object may define.
     pub(crate) fn defines_function(&self, name: &str) -> bool {
         self.functions.get(name).is_some_and(|print| print.is_strong)
+    }
+
+    /// Whether a global function of the version belongs to it alone.
+    pub(crate) fn has_private(&self, name: &str) -> bool {
+        self.private.contains(name) && self.functions.contains_key(name)
+    }
+
+    /// A hash of the types of a function, if they are known.
+    pub(crate) fn signature(&self, name: &str) -> Option<u64> {
+        self.types.signatures.get(name).map(|signature| signature.hash)
+    }
+
+    /// The size of a function in bytes.
+    pub(crate) fn function_size(&self, name: &str) -> u64 {
+        self.functions.get(name).map_or(0, |print| print.size)
     }
 
     /// The names that the object needs from others, sorted.

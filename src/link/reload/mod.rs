@@ -11,6 +11,7 @@
 //! | writable data, first version | the hidden symbol `OBJECT:SECTION` is its start |
 //! | writable data that exists | is not loaded; global names are undefined, other references go to `OBJECT:SECTION` |
 //! | lists of initialisers and finalisers, later versions | are not loaded |
+//! | a private function of a Rust object: a closure, what returns one, what has another signature than its stub | stays as it is: calls of its own version are direct |
 //! | COMDAT groups | are dissolved; their definitions are weak anyway |
 //!
 //! # Why sections, not variables
@@ -21,6 +22,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `object_file.rs` | the tables of an object, as far as a plan needs them |
+//! | `refusal.rs` | why a reload is refused |
+//! | `rust_names.rs` | which functions of a Rust object are of closures |
+//! | `rust_types.rs` | [`RustTypes`](rust_types::RustTypes): layouts and signatures, from debug information |
 //! | `live_object.rs` | what a plan must know about the version before |
 //! | `diff.rs` | [`Diff`]: which functions and variables changed |
 //! | `edits.rs` | changes of an object, and the bytes that result |
@@ -36,6 +40,9 @@ mod functions;
 mod live_object;
 mod object_file;
 mod plan;
+mod refusal;
+mod rust_names;
+mod rust_types;
 mod variables;
 
 pub use diff::Diff;

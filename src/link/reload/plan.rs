@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::arch::EdgeKind;
 use crate::error::Result;
 use crate::link::ObjectBuffer;
 use crate::link::elf::st;
@@ -12,7 +13,9 @@ use crate::link::reload::live_object::{FindGlobal, GlobalVariable, Globals, Live
 use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Relocation, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
-pub(crate) use crate::link::reload::variables::Refusal;
+use crate::link::reload::refusal::Refusal;
+use crate::link::reload::rust_names::mentions_closure;
+use crate::link::reload::rust_types::{RustTypes, Signature};
 use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
 
 /// What a plan asks about the rest of the program, and about the objects that are reloaded with this one and were planned before.
@@ -29,6 +32,8 @@ pub(crate) struct World<'a> {
     pub(crate) defining_object: &'a dyn Fn(&str) -> Option<String>,
     /// Whether an object needs a name and is not linked again.
     pub(crate) is_required: &'a dyn Fn(&str) -> bool,
+    /// The hash of the types of a function when its stub was made, if it has one and the types were known.
+    pub(crate) stub_signature: &'a dyn Fn(&str) -> Option<u64>,
 }
 
 /// A version of an object, planned.
@@ -64,8 +69,9 @@ impl Plan {
 pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<Plan> {
     let file = ObjectFile::read(name, bytes)?;
     let mut edits = Edits::new(&file);
-    let functions = put_behind_stubs(&file, &mut edits, |name| owns_stub(&file, name, world));
     let mut live = describe(&file);
+    live.private = private_functions(&file, &live, world);
+    let functions = put_behind_stubs(&file, &mut edits, &live.private, |name| owns_stub(&file, name, world));
     let mut globals = Globals::new();
     for section in sections_of(&file) {
         let base = define_base(&file, &mut edits, &section, "");
@@ -103,6 +109,15 @@ impl<'a> NewObject<'a> {
         strong.map(|symbol| symbol.name)
     }
 
+    /// Whether the version needs a function of an object that belongs, or will belong, to one version: then both are linked together.
+    pub(crate) fn needs_private(&self, of: &LiveObject, after: &NewObject<'_>) -> bool {
+        let is_new_closure = |name: &str| mentions_closure(name) && after.live.functions.contains_key(name);
+        let has_other_types =
+            |name: &str| after.live.signature(name).zip(of.signature(name)).is_some_and(|(new, old)| new != old);
+        let is_private = |name: &str| of.private.contains(name) || is_new_closure(name) || has_other_types(name);
+        self.live.required().any(is_private)
+    }
+
     /// Plans the version.
     ///
     /// # Errors
@@ -129,8 +144,12 @@ fn plan_later(
     check_added(file, &diff, world)?;
     check_constants(before, &live, world)?;
     check_numbers(before, &live)?;
+    live.types.keep(&before.types)?;
+    live.private = private_functions(file, &live, world);
+    live.private.extend(before.private.iter().cloned());
+    check_private(file, &live, world)?;
     let mut edits = Edits::new(file);
-    let functions = put_behind_stubs(file, &mut edits, |name| owns_stub(file, name, world));
+    let functions = put_behind_stubs(file, &mut edits, &live.private, |name| owns_stub(file, name, world));
     let sections = sections_of(file);
     let matches = match_all(&sections, before, world.global)?;
     let by_place = references_by_place(file);
@@ -195,7 +214,44 @@ fn describe(file: &ObjectFile<'_>) -> LiveObject {
         constants: diff::constants(file),
         constants_hash: diff::constants_hash(file),
         required: required.map(|symbol| symbol.name.to_string()).collect(),
+        private: BTreeSet::new(),
+        types: RustTypes::read(file),
     }
+}
+
+/// The global functions of a Rust object that belong to one version: closures and what is an instance for the type of one, functions
+/// that return one, and functions whose types changed since callers were linked.
+fn private_functions(file: &ObjectFile<'_>, live: &LiveObject, world: &World<'_>) -> BTreeSet<String> {
+    let is_private = |name: &str| {
+        let signature = live.types.signatures.get(name);
+        let is_another = |new: &Signature| (world.stub_signature)(name).is_some_and(|old| old != new.hash);
+        mentions_closure(name) || signature.is_some_and(|new| new.returns_closure || is_another(new))
+    };
+    let global = file.functions().map(|(_, _, symbol)| symbol).filter(|symbol| !symbol.is_local());
+    global.map(|symbol| symbol.name).filter(|name| is_private(name)).map(String::from).collect()
+}
+
+/// Private functions that other objects would call as they were, or through tables of older versions.
+fn check_private(file: &ObjectFile<'_>, live: &LiveObject, world: &World<'_>) -> std::result::Result<(), Refusal> {
+    if let Some(name) = live.private.iter().find(|name| live.functions.contains_key(*name) && (world.is_required)(name))
+    {
+        let problem =
+            "it is a closure, or returns one, or its types changed, and another object uses it; reload both together";
+        return Err(Refusal::new(name, problem));
+    }
+    let is_address = |relocation: &Relocation| relocation.kind == Some(EdgeKind::Pointer64);
+    let tables = file.sections.iter().filter(|section| matches!(section.class, Class::Constants | Class::Variables(_)));
+    for relocation in tables.flat_map(|section| &section.relocations).filter(|relocation| is_address(relocation)) {
+        let name = file.symbols[relocation.symbol].name;
+        let has_changed =
+            || (world.stub_signature)(name).zip(live.signature(name)).is_some_and(|(old, new)| old != new);
+        if live.private.contains(name) && has_changed() {
+            let problem =
+                "its types changed, and tables have its address, such as that of a `dyn` type; start the program again";
+            return Err(Refusal::new(name, problem));
+        }
+    }
+    Ok(())
 }
 
 /// The common symbols, with the index of each.
@@ -421,6 +477,7 @@ mod tests {
             is_defined: &|_| false,
             defining_object: &|_| None,
             is_required: &|_| true,
+            stub_signature: &|_| None,
         };
         let before = plan_first("scale.o", BEFORE, &world).unwrap();
         let world = World { global: &|name| before.globals.get(name).copied(), ..world };

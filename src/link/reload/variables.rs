@@ -4,19 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::link::reload::live_object::{FindGlobal, LiveObject, LiveSection, LiveVariable};
 use crate::link::reload::object_file::{Class, ObjectFile, Symbol, VariableKind};
-
-/// Why a reload is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) symbol: String,
-    pub(crate) problem: String,
-}
-
-impl Refusal {
-    pub(super) fn new(symbol: &str, problem: impl Into<String>) -> Refusal {
-        Refusal { symbol: symbol.to_string(), problem: problem.into() }
-    }
-}
+use crate::link::reload::refusal::Refusal;
 
 /// The section of a new version that holds variables.
 pub(super) struct NewSection {

@@ -47,7 +47,8 @@ impl CargoBuild {
     pub fn open(args: &CargoArgs, shows_progress: bool) -> Result<CargoBuild, String> {
         let metadata = metadata(args)?;
         let packages = local_packages(&metadata);
-        let target_folder = metadata["target_directory"].as_str().ok_or("`cargo metadata` names no target directory")?;
+        let target_folder =
+            metadata["target_directory"].as_str().ok_or("`cargo metadata` names no target directory")?;
         let target_folder = Path::new(target_folder).join("jittison-watch");
         let tools = target_folder.join("tools");
         create_tools(&tools)?;
@@ -214,8 +215,12 @@ fn arguments(args: &CargoArgs, target_folder: &Path) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec!["build".into(), "--message-format=json-render-diagnostics".into()];
     all.extend(manifest(args));
     all.extend(["--target-dir".into(), target_folder.into()]);
-    let options =
-        [("--bin", &args.bin), ("--example", &args.example), ("--package", &args.package), ("--features", &args.features)];
+    let options = [
+        ("--bin", &args.bin),
+        ("--example", &args.example),
+        ("--package", &args.package),
+        ("--features", &args.features),
+    ];
     for (option, value) in options {
         all.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
     }
@@ -227,7 +232,8 @@ fn arguments(args: &CargoArgs, target_folder: &Path) -> Vec<OsString> {
 
 /// The one program that Cargo has built.
 fn only_program(output: &Output) -> Result<PathBuf, String> {
-    let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    let messages =
+        output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let built: Vec<(String, PathBuf)> = messages
         .filter(|message| message["reason"] == "compiler-artifact")
         .filter_map(|message| {

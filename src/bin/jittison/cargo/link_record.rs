@@ -21,13 +21,24 @@ pub struct LinkRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkInput {
     /// An object of a crate that follows its sources.
-    Crate { name: String, path: PathBuf },
+    Crate {
+        name: String,
+        path: PathBuf,
+    },
     /// Another object.
-    Object { path: PathBuf },
-    Archive { path: PathBuf },
-    WholeArchive { path: PathBuf },
+    Object {
+        path: PathBuf,
+    },
+    Archive {
+        path: PathBuf,
+    },
+    WholeArchive {
+        path: PathBuf,
+    },
     /// A name of `-l`, or the path of a shared library.
-    Library { name: String },
+    Library {
+        name: String,
+    },
 }
 
 impl LinkRecord {
@@ -60,7 +71,8 @@ impl LinkRecord {
 
     /// The first input that only one of two records has.
     pub fn difference<'a>(&'a self, other: &'a LinkRecord) -> Option<&'a LinkInput> {
-        let only_in = |one: &'a LinkRecord, other: &LinkRecord| one.inputs.iter().find(|input| !other.inputs.contains(input));
+        let only_in =
+            |one: &'a LinkRecord, other: &LinkRecord| one.inputs.iter().find(|input| !other.inputs.contains(input));
         only_in(self, other).or_else(|| only_in(other, self))
     }
 }

@@ -62,7 +62,11 @@ fn file(path: PathBuf, is_whole: bool) -> Option<LineInput> {
         () if name.ends_with(".rcgu.o") => LineInput::CrateObject(path),
         () if name.ends_with(".o") => LineInput::Object(path),
         () if name.ends_with(".rlib") || name.ends_with(".a") => {
-            if is_whole { LineInput::WholeArchive(path) } else { LineInput::Archive(path) }
+            if is_whole {
+                LineInput::WholeArchive(path)
+            } else {
+                LineInput::Archive(path)
+            }
         }
         () if name.ends_with(".so") || name.contains(".so.") => LineInput::Library(path.to_str()?.to_string()),
         () => return None,

@@ -82,7 +82,9 @@ fn is_followed() -> bool {
 enum Target {
     Program,
     /// A library. The file `mark` beside it says that it is followed.
-    Library { mark: PathBuf },
+    Library {
+        mark: PathBuf,
+    },
 }
 
 impl Target {

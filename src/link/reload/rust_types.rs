@@ -1,0 +1,331 @@
+//! [`RustTypes`]: what the debug information of a Rust object says of types, so that a version is refused that would read memory of
+//! another one as something else.
+//!
+//! | recorded | by | compared because |
+//! |---|---|---|
+//! | the layout of a `struct`, `enum` or `union`; the methods of a `dyn` type | its path | objects of it exist |
+//! | the types of the parameters and of the result of a function | its symbol | a loop that runs goes on calling it |
+//! | whether the result has a closure or a `Future` of the crate in it | its symbol | its type changes with its body |
+//! | the type of a `static` | its symbol | it keeps its value |
+//!
+//! A layout has the names of the types of its fields, whose layouts are recorded too. Objects of other languages, and those without
+//! debug information, have none of this.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use gimli::{AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, constants as dw};
+
+use crate::link::reload::object_file::{ObjectFile, Section};
+use crate::link::reload::refusal::Refusal;
+
+/// What debug information says of types.
+#[derive(Debug, Default)]
+pub(super) struct RustTypes {
+    /// A hash of each layout, by the path of the type.
+    pub(super) layouts: BTreeMap<String, u64>,
+    pub(super) signatures: HashMap<String, Signature>,
+    /// A hash of the type of each `static`, by symbol.
+    pub(super) statics: HashMap<String, u64>,
+}
+
+/// The types of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub(super) hash: u64,
+    /// Whether its result has a closure in it.
+    pub(super) returns_closure: bool,
+}
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+impl RustTypes {
+    /// Reads the debug information of an object. If it cannot be read, what was read before.
+    pub(super) fn read(file: &ObjectFile<'_>) -> RustTypes {
+        let mut types = RustTypes::default();
+        let has_rust = |section: &Section<'_>| section.name == ".debug_info" && section.flags & SHF_COMPRESSED == 0;
+        if file.sections.iter().any(has_rust) {
+            let sections = Sections::new(file);
+            let _ = read_units(&sections, &mut types);
+        }
+        types
+    }
+}
+
+impl RustTypes {
+    /// Adds what was known before, because objects of older types may exist.
+    ///
+    /// # Errors
+    /// A type or a `static` is another one now.
+    pub(super) fn keep(&mut self, before: &RustTypes) -> Result<(), Refusal> {
+        let changed =
+            self.layouts.iter().filter(|(path, layout)| before.layouts.get(*path).is_some_and(|old| old != *layout));
+        // A type itself before those that have it as an argument.
+        if let Some((path, _)) = changed.min_by_key(|(path, _)| (path.contains(['<', '{']), path.len())) {
+            let problem = "its layout or its methods changed, and objects of it may exist; start the program again";
+            return Err(Refusal::new(path, problem));
+        }
+        let changed = self
+            .statics
+            .iter()
+            .filter(|(symbol, a_type)| before.statics.get(*symbol).is_some_and(|old| old != *a_type));
+        if let Some((symbol, _)) = changed.min_by_key(|(symbol, _)| *symbol) {
+            return Err(Refusal::new(symbol, "it has another type, and keeps its value; start the program again"));
+        }
+        for (path, layout) in &before.layouts {
+            self.layouts.entry(path.clone()).or_insert(*layout);
+        }
+        for (symbol, a_type) in &before.statics {
+            self.statics.entry(symbol.clone()).or_insert(*a_type);
+        }
+        Ok(())
+    }
+}
+
+/// The debug sections of an object, with their relocations applied as far as they lead to other debug sections.
+struct Sections<'a>(HashMap<&'a str, Cow<'a, [u8]>>);
+
+impl<'a> Sections<'a> {
+    fn new(file: &'a ObjectFile<'_>) -> Sections<'a> {
+        let debug = file.sections.iter().filter(|section| section.name.starts_with(".debug_"));
+        let content = debug.map(|section| (section.name, relocated(file, section)));
+        Sections(content.collect())
+    }
+}
+
+fn relocated<'a>(file: &'a ObjectFile<'_>, section: &'a Section<'_>) -> Cow<'a, [u8]> {
+    if !RELOCATED.contains(&section.name) {
+        return Cow::Borrowed(section.content);
+    }
+    let mut bytes = section.content.to_vec();
+    for relocation in &section.relocations {
+        let value = relocation.addend.wrapping_add_unsigned(file.symbols[relocation.symbol].value).to_le_bytes();
+        let width = file.arch.absolute_width(relocation.r_type).unwrap_or(0);
+        let field = (relocation.offset as usize)..(relocation.offset as usize).saturating_add(width);
+        if let Some(field) = bytes.get_mut(field) {
+            field.copy_from_slice(&value[..width]);
+        }
+    }
+    Cow::Owned(bytes)
+}
+
+fn read_units(sections: &Sections<'_>, types: &mut RustTypes) -> gimli::Result<()> {
+    let load = |id: gimli::SectionId| -> gimli::Result<Slice<'_>> {
+        let bytes = sections.0.get(id.name()).map(|bytes| &**bytes).unwrap_or_default();
+        Ok(EndianSlice::new(bytes, LittleEndian))
+    };
+    let dwarf = Dwarf::load(load)?;
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        let unit = dwarf.unit(header)?;
+        let mut entries = unit.entries();
+        let language = entries.next_dfs()?.and_then(|root| root.attr_value(dw::DW_AT_language));
+        if language == Some(AttributeValue::Language(dw::DW_LANG_Rust)) {
+            Tree::read(&dwarf, &unit)?.record(types);
+        }
+    }
+    Ok(())
+}
+
+/// An entry, as far as it says something of a type.
+struct Entry<'a> {
+    tag: DwTag,
+    name: Option<&'a str>,
+    symbol: Option<&'a str>,
+    parent: Option<usize>,
+    children: Vec<usize>,
+    /// The type of a member, a parameter or a result.
+    a_type: Option<UnitOffset>,
+    specification: Option<UnitOffset>,
+    /// Sizes, places and values, in the order of `NUMBERS`.
+    numbers: [Option<u64>; NUMBERS.len()],
+}
+
+/// The entries of a unit.
+struct Tree<'a> {
+    entries: Vec<Entry<'a>>,
+    positions: HashMap<UnitOffset, usize>,
+}
+
+impl<'a> Tree<'a> {
+    fn read(dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> gimli::Result<Tree<'a>> {
+        let mut tree = Tree { entries: Vec::new(), positions: HashMap::new() };
+        // For each depth, the entry that is open there. `None` for one that is left out.
+        let mut open: Vec<Option<usize>> = Vec::new();
+        let mut cursor = unit.entries();
+        while let Some(entry) = cursor.next_dfs()? {
+            open.truncate(usize::try_from(entry.depth()).unwrap_or(0));
+            if !KEPT.contains(&entry.tag()) {
+                open.push(open.last().copied().flatten());
+                continue;
+            }
+            let text = |name| {
+                let value = entry.attr_value(name)?;
+                dwarf.attr_string(unit, value).ok().and_then(|text| std::str::from_utf8(text.slice()).ok())
+            };
+            let reference = |name| match entry.attr_value(name)? {
+                AttributeValue::UnitRef(offset) => Some(offset),
+                _ => None,
+            };
+            let number = |name| {
+                let attribute = entry.attr(name)?;
+                attribute.udata_value().or_else(|| attribute.sdata_value().map(|value| value as u64))
+            };
+            let parent = open.last().copied().flatten();
+            let position = tree.entries.len();
+            tree.entries.push(Entry {
+                tag: entry.tag(),
+                name: text(dw::DW_AT_name),
+                symbol: text(dw::DW_AT_linkage_name),
+                parent,
+                children: Vec::new(),
+                a_type: reference(dw::DW_AT_type),
+                specification: reference(dw::DW_AT_specification),
+                numbers: NUMBERS.map(number),
+            });
+            tree.positions.insert(entry.offset(), position);
+            if let Some(parent) = parent {
+                tree.entries[parent].children.push(position);
+            }
+            open.push(Some(position));
+        }
+        Ok(tree)
+    }
+
+    fn record(&self, types: &mut RustTypes) {
+        for (position, entry) in self.entries.iter().enumerate() {
+            match entry.tag {
+                dw::DW_TAG_structure_type | dw::DW_TAG_union_type | dw::DW_TAG_enumeration_type => {
+                    self.record_layout(position, types);
+                }
+                dw::DW_TAG_subprogram => self.record_signature(position, types),
+                dw::DW_TAG_variable => {
+                    if let Some(symbol) = entry.symbol {
+                        types.statics.insert(symbol.to_string(), hash(&self.type_name(entry.a_type)));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn record_layout(&self, position: usize, types: &mut RustTypes) {
+        let is_part = |parent: usize| IN_TYPES.contains(&self.entries[parent].tag);
+        let path = self.path(position);
+        // Parts are recorded with the whole, and closures are never shared by versions.
+        if self.entries[position].parent.is_some_and(is_part) || is_closure(&path) {
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        self.hash_layout(position, &mut hasher);
+        // Several crates may have types of one path.
+        let layout = types.layouts.entry(path).or_default();
+        *layout = layout.wrapping_add(hasher.finish());
+    }
+
+    fn hash_layout(&self, position: usize, hasher: &mut DefaultHasher) {
+        let entry = &self.entries[position];
+        (entry.tag.0, entry.name, entry.numbers, self.type_name(entry.a_type)).hash(hasher);
+        for child in entry.children.iter().filter(|child| self.entries[**child].tag != dw::DW_TAG_subprogram) {
+            self.hash_layout(*child, hasher);
+        }
+        hasher.write_u8(0);
+    }
+
+    fn record_signature(&self, position: usize, types: &mut RustTypes) {
+        let entry = &self.entries[position];
+        // The declaration of a method is in its type, and has the result.
+        let declared = entry.specification.and_then(|offset| self.positions.get(&offset)).map(|at| &self.entries[*at]);
+        let declaration = declared.unwrap_or(entry);
+        let Some(symbol) = entry.symbol.or(declaration.symbol) else { return };
+        let result = self.type_name(declaration.a_type);
+        let mut hasher = DefaultHasher::new();
+        result.hash(&mut hasher);
+        let is_parameter = |child: &&usize| self.entries[**child].tag == dw::DW_TAG_formal_parameter;
+        for parameter in declaration.children.iter().filter(is_parameter) {
+            self.type_name(self.entries[*parameter].a_type).hash(&mut hasher);
+        }
+        let signature = Signature { hash: hasher.finish(), returns_closure: is_closure(&result) };
+        types.signatures.insert(symbol.to_string(), signature);
+    }
+
+    /// The names around an entry, and its own.
+    fn path(&self, position: usize) -> String {
+        let mut names = Vec::new();
+        let mut next = Some(position);
+        while let Some(entry) = next.map(|position| &self.entries[position]) {
+            names.extend(entry.name.filter(|_| entry.tag != dw::DW_TAG_compile_unit));
+            next = entry.parent;
+        }
+        names.reverse();
+        names.join("::")
+    }
+
+    fn type_name(&self, offset: Option<UnitOffset>) -> String {
+        let Some(position) = offset.and_then(|offset| self.positions.get(&offset)) else { return String::new() };
+        let entry = &self.entries[*position];
+        match entry.tag {
+            // It has no name.
+            dw::DW_TAG_array_type => {
+                let count =
+                    entry.children.first().and_then(|range| self.entries[*range].numbers.iter().flatten().next());
+                format!("[{}; {}]", self.type_name(entry.a_type), count.copied().unwrap_or_default())
+            }
+            _ => self.path(*position),
+        }
+    }
+}
+
+/// Whether a type is that of a closure or of the state of an `async` function, or has such a type as an argument.
+fn is_closure(type_name: &str) -> bool {
+    type_name.contains("_env#")
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The attributes that a layout has.
+const NUMBERS: [gimli::DwAt; 6] = [
+    dw::DW_AT_byte_size,
+    dw::DW_AT_data_member_location,
+    dw::DW_AT_discr_value,
+    dw::DW_AT_const_value,
+    dw::DW_AT_count,
+    dw::DW_AT_upper_bound,
+];
+/// The tags in which a type is a part.
+const IN_TYPES: [DwTag; 5] = [
+    dw::DW_TAG_structure_type,
+    dw::DW_TAG_union_type,
+    dw::DW_TAG_enumeration_type,
+    dw::DW_TAG_variant_part,
+    dw::DW_TAG_variant,
+];
+/// The tags that are read.
+const KEPT: [DwTag; 17] = [
+    dw::DW_TAG_compile_unit,
+    dw::DW_TAG_namespace,
+    dw::DW_TAG_structure_type,
+    dw::DW_TAG_union_type,
+    dw::DW_TAG_enumeration_type,
+    dw::DW_TAG_variant_part,
+    dw::DW_TAG_variant,
+    dw::DW_TAG_member,
+    dw::DW_TAG_enumerator,
+    dw::DW_TAG_subprogram,
+    dw::DW_TAG_formal_parameter,
+    dw::DW_TAG_variable,
+    dw::DW_TAG_base_type,
+    dw::DW_TAG_pointer_type,
+    dw::DW_TAG_array_type,
+    dw::DW_TAG_subrange_type,
+    dw::DW_TAG_subroutine_type,
+];
+/// The sections whose relocations lead to other debug sections.
+const RELOCATED: [&str; 2] = [".debug_info", ".debug_str_offsets"];
+/// `SHF_COMPRESSED`.
+const SHF_COMPRESSED: u64 = 0x800;
