@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use jittison_test_support::{PrivateDir, require};
+use jittison_test_support::require;
 use serde_json::Value;
 
 use crate::native::directory;
@@ -98,4 +98,413 @@ fn functions_of_a_cargo_package_follow() {
     program.edit(&part("format!(\"second {} {}\", twice(number), state.0)", "fn twice(n: u64) -> u64 { 20 * n }"));
     assert_eq!(program.ask(), "second 60 100");
     assert_eq!(program.watched.end(), (Some(7), String::new()));
+}
+
+#[test]
+fn statics_and_thread_locals_keep_their_values() {
+    let part = |text: &str, more: &str| {
+        let body = format!(
+            "use std::sync::atomic::{{AtomicU64, Ordering::Relaxed}};
+             static COUNT: AtomicU64 = AtomicU64::new(10);
+             LOCAL.set(LOCAL.get() + 1); LIST.with_borrow_mut(|list| list.push(number));
+             format!(\"{text} {{}} {{}} {{}}\", COUNT.fetch_add(1, Relaxed), LOCAL.get(), LIST.with_borrow(|list| list.len()))"
+        );
+        let locals = "use std::cell::{Cell, RefCell};
+            thread_local! { static LOCAL: Cell<u64> = const { Cell::new(20) }; static LIST: RefCell<Vec<u64>> = RefCell::new(Vec::new()); }";
+        self::part(&body, &format!("{locals} {more}"))
+    };
+    let Some(mut program) = Running::start(&part("a", "")) else { return };
+    assert_eq!(program.ask(), "a 10 21 1");
+    program.edit(&part("b", ""));
+    assert_eq!(program.ask(), "b 11 22 2");
+    // A new `static`, and a new thread-local one.
+    let more = "use std::sync::atomic::{AtomicU64, Ordering::Relaxed}; static NEW: AtomicU64 = AtomicU64::new(30);
+        thread_local! { static FRESH: Cell<u64> = Cell::new(40); }
+        pub fn fresh() -> u64 { FRESH.set(FRESH.get() + 1); FRESH.get() + NEW.fetch_add(100, Relaxed) }";
+    program.edit(&part("c", more).replace("\"c ", "\"c {} ").replace("COUNT.fetch", "fresh(), COUNT.fetch"));
+    assert_eq!(program.ask(), "c 71 12 23 3");
+    assert_eq!(program.ask(), "c 172 13 24 4");
+}
+
+#[test]
+fn instances_of_generics_and_methods_of_dyn_objects_follow() {
+    let part = |speak: &str, wrap: &str| {
+        format!(
+            "pub trait Speak {{ fn speak(&self) -> String; }}
+             struct Dog; struct Cat(u64);
+             impl Speak for Dog {{ fn speak(&self) -> String {{ \"wuff\".to_string() }} }}
+             impl Speak for Cat {{ fn speak(&self) -> String {{ {speak} }} }}
+             pub struct State(Vec<Box<dyn Speak>>);
+             pub fn start() -> State {{ State(vec![Box::new(Dog), Box::new(Cat(3))]) }}
+             fn wrap<T: std::fmt::Display>(value: T) -> String {{ {wrap} }}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 let all: Vec<String> = state.0.iter().map(|one| one.speak()).collect();
+                 format!(\"{{}} {{}}\", all.join(\" \"), wrap(number))
+             }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("format!(\"miau {}\", self.0)", "format!(\"<{value}>\")")) else {
+        return;
+    };
+    assert_eq!(program.ask(), "wuff miau 3 <1>");
+    program.edit(&part("format!(\"meow {}\", 10 * self.0)", "format!(\"<{value}>\")"));
+    assert_eq!(program.ask(), "wuff meow 30 <2>");
+    program.edit(&part("format!(\"meow {}\", 10 * self.0)", "format!(\"[{value}|{value}]\")"));
+    assert_eq!(program.ask(), "wuff meow 30 [3|3]");
+}
+
+#[test]
+fn a_closure_that_was_stored_stays_as_it_was() {
+    let part = |closure: &str| {
+        format!(
+            "pub struct State(Vec<Box<dyn Fn(u64) -> String>>);
+             pub fn start() -> State {{ State(vec![make(1)]) }}
+             fn make(first: u64) -> Box<dyn Fn(u64) -> String> {{ {closure} }}
+             fn show(value: u64) -> String {{ format!(\"old {{value}}\") }}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 if number == 2 {{ state.0.push(make(2)); }}
+                 let all: Vec<String> = state.0.iter().map(|one| one(number)).collect();
+                 all.join(\" \")
+             }}"
+        )
+    };
+    let before = part("Box::new(move |n| format!(\"{}/{}\", show(first), n))");
+    let Some(mut program) = Running::start(&before) else { return };
+    assert_eq!(program.ask(), "old 1/1");
+    // It has more in it, and there is one before it. What it calls follows.
+    let after = "let text = \"x\".repeat(3); let f = move |n: u64| n + first; Box::new(move |n| format!(\"{text}{}{}\", f(n), first))";
+    program.edit(&part(after).replace("old {", "new {"));
+    assert_eq!(program.ask(), "new 1/2 xxx42");
+    program.edit(&part("Box::new(move |_| first.to_string())").replace("old {", "last {"));
+    assert_eq!(program.ask(), "last 1/3 xxx52");
+}
+
+#[test]
+fn a_future_that_began_ends_as_it_was_and_the_next_one_is_new() {
+    let part = |body: &str| {
+        format!(
+            "use std::{{future::Future, pin::Pin, task::{{Context, Poll, Waker}}}};
+             pub struct State(Option<Pin<Box<dyn Future<Output = String>>>>);
+             pub fn start() -> State {{ State(None) }}
+             struct Yield(bool);
+             impl Future for Yield {{
+                 type Output = ();
+                 fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {{
+                     if std::mem::replace(&mut self.0, true) {{ Poll::Ready(()) }} else {{ Poll::Pending }}
+                 }}
+             }}
+             async fn inner(n: u64) -> String {{ {body} }}
+             async fn task(n: u64) -> String {{ let first = inner(n).await; let second = inner(n + 1).await; format!(\"{{first}} {{second}}\") }}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 let mut task = state.0.take().unwrap_or_else(|| Box::pin(task(number)));
+                 match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {{
+                     Poll::Ready(text) => text,
+                     Poll::Pending => {{ state.0 = Some(task); format!(\"{{number}}\") }}
+                 }}
+             }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("Yield(false).await; format!(\"old {n}\")")) else { return };
+    assert_eq!(program.ask(), "1");
+    // The state of the new one is larger and has one more step.
+    program.edit(&part(
+        "let all = [n; 50]; Yield(false).await; Yield(false).await; format!(\"new {}\", all.iter().sum::<u64>())",
+    ));
+    assert_eq!((program.ask(), program.ask()), ("2".to_string(), "old 1 old 2".to_string()));
+    let answers: Vec<String> = (0..5).map(|_| program.ask()).collect();
+    assert_eq!(answers, ["4", "5", "6", "7", "new 200 new 250"]);
+}
+
+#[test]
+fn panics_pass_from_new_code_to_old_code_and_drop_what_is_between() {
+    let part = |fails: &str| {
+        format!(
+            "use std::panic::{{catch_unwind, AssertUnwindSafe}};
+             pub struct State(Box<dyn Fn(u64) -> String>);
+             struct Dropped<'a>(&'a std::cell::Cell<u64>);
+             impl Drop for Dropped<'_> {{ fn drop(&mut self) {{ self.0.set(self.0.get() + 1); }} }}
+             fn fails(number: u64) {{ {fails} }}
+             fn between(number: u64, count: &std::cell::Cell<u64>) {{ let _dropped = Dropped(count); fails(number); }}
+             pub fn start() -> State {{
+                 std::panic::set_hook(Box::new(|_| ()));
+                 State(Box::new(|number| {{
+                     let count = std::cell::Cell::new(0);
+                     let caught = catch_unwind(AssertUnwindSafe(|| between(number, &count)));
+                     let text = caught.err().and_then(|panic| panic.downcast_ref::<String>().cloned());
+                     format!(\"{{text:?}} {{}}\", count.get())
+                 }}))
+             }}
+             pub fn answer(state: &mut State, number: u64) -> String {{ (state.0)(number) }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("let _ = number;")) else { return };
+    assert_eq!(program.ask(), "None 1");
+    program.edit(&part("panic!(\"new {number}\")"));
+    assert_eq!(program.ask(), "Some(\"new 2\") 1");
+    program.edit(&part("let empty = [0u8; 2]; let _ = empty[number as usize];"));
+    assert_eq!(program.ask(), "Some(\"index out of bounds: the len is 2 but the index is 3\") 1");
+}
+
+#[test]
+fn threads_that_run_follow_at_their_next_call() {
+    let part = |work: &str| {
+        format!(
+            "use std::sync::mpsc::{{channel, Receiver, Sender}};
+             pub struct State(Vec<(Sender<u64>, Receiver<String>)>);
+             pub fn start() -> State {{
+                 State((0..4).map(|thread| {{
+                     let (questions, asked) = channel();
+                     let (answers, answered) = channel();
+                     std::thread::spawn(move || for number in asked {{ answers.send(work(thread, number)).unwrap(); }});
+                     (questions, answered)
+                 }}).collect())
+             }}
+             fn work(thread: u64, number: u64) -> String {{ {work} }}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 state.0.iter().for_each(|(questions, _)| questions.send(number).unwrap());
+                 state.0.iter().map(|(_, answers)| answers.recv().unwrap()).collect::<Vec<_>>().join(\" \")
+             }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("format!(\"{}\", thread + number)")) else { return };
+    assert_eq!(program.ask(), "1 2 3 4");
+    for round in 1..4 {
+        program.edit(&part(&format!("format!(\"{round}:{{}}\", thread * number)")));
+        let expected: Vec<String> = (0..4).map(|thread| format!("{round}:{}", thread * (round + 1))).collect();
+        assert_eq!(program.ask(), expected.join(" "));
+    }
+}
+
+#[test]
+fn threads_that_never_stop_calling_follow_many_edits() {
+    let part = |result: u64| {
+        format!(
+            "use std::sync::atomic::{{AtomicU64, Ordering::Relaxed}};
+             static WRONG: AtomicU64 = AtomicU64::new(0);
+             static NEWEST: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+             pub struct State;
+             pub fn start() -> State {{
+                 for thread in 0..2 {{
+                     std::thread::spawn(move || loop {{
+                         let text: String = (0..10).map(|n| result(n)).map(|n| char::from(b'a' + n as u8)).collect();
+                         let first = text.bytes().next().unwrap_or(0);
+                         NEWEST[thread].fetch_max(u64::from(first - b'a'), Relaxed);
+                     }});
+                 }}
+                 State
+             }}
+             #[inline(never)] fn result(n: u64) -> u64 {{ if n > 9 {{ WRONG.fetch_add(1, Relaxed); }} {result} }}
+             pub fn answer(_: &mut State, _: u64) -> String {{
+                 let is_newest = || NEWEST.iter().all(|newest| newest.load(Relaxed) == {result});
+                 while !is_newest() {{ std::thread::yield_now(); }}
+                 format!(\"{{}} {{}}\", {result}, WRONG.load(Relaxed))
+             }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part(0)) else { return };
+    assert_eq!(program.ask(), "0 0");
+    for result in 1..6 {
+        program.edit(&part(result));
+        assert_eq!(program.ask(), format!("{result} 0"));
+    }
+}
+
+#[test]
+fn a_source_that_does_not_compile_changes_nothing_and_its_error_is_shown() {
+    let Some(mut program) = Running::start(&part("format!(\"a {number}\")", "")) else { return };
+    program.save("src/parts.rs", &part("format!(\"b {nummer}\")", ""));
+    let event = program.watched.event();
+    assert_eq!(event["event"], "build_failed", "{event}");
+    let output = event["output"].as_str().expect("a text");
+    assert!(output.contains("nummer") && output.contains("src/parts.rs"), "{output}");
+    assert_eq!(program.ask(), "a 1");
+    program.edit(&part("format!(\"c {number}\")", ""));
+    assert_eq!(program.ask(), "c 2");
+}
+
+#[test]
+fn types_with_another_layout_are_refused_by_name() {
+    let types = |types: &str, make: &str, show: &str| {
+        format!(
+            "{types} pub struct State(Vec<Kept>); pub fn start() -> State {{ State(vec![{make}]) }}
+             pub fn answer(state: &mut State, number: u64) -> String {{ let _ = number; state.0.iter().map(|kept| {show}).collect() }}"
+        )
+    };
+    let before = types("pub struct Kept { a: u32 }", "Kept { a: 1 }", "format!(\"{}\", kept.a)");
+    let Some(mut program) = Running::start(&before) else { return };
+    assert_eq!(program.ask(), "1");
+    let larger =
+        types("pub struct Kept { a: u32, b: u64 }", "Kept { a: 1, b: 2 }", "format!(\"{} {}\", kept.a, kept.b)");
+    let error = program.edit_refused(&larger);
+    assert!(error.contains("`edited::parts::Kept`") && error.contains("layout"), "{error}");
+    let other = types("pub struct Kept { a: f32 }", "Kept { a: 1.0 }", "format!(\"{}\", kept.a)");
+    assert!(program.edit_refused(&other).contains("`edited::parts::Kept`"));
+    let variants = types(
+        "pub enum Kept { A(u32), B }",
+        "Kept::A(1)",
+        "match kept { Kept::A(n) => n.to_string(), Kept::B => String::new() }",
+    );
+    assert!(program.edit_refused(&variants).contains("`edited::parts::Kept`"));
+    assert_eq!(program.ask(), "1");
+    program.edit(&types("pub struct Kept { a: u32 }", "Kept { a: 1 }", "format!(\"{} again\", kept.a)"));
+    assert_eq!(program.ask(), "1 again");
+}
+
+#[test]
+fn a_trait_with_another_method_is_refused_by_name() {
+    let part = |more: &str, call: &str| {
+        format!(
+            "pub trait Speak {{ {more} fn speak(&self) -> u64; }} struct Cat(u64); impl Speak for Cat {{ fn speak(&self) -> u64 {{ self.0 }} }}
+             pub struct State(Box<dyn Speak>); pub fn start() -> State {{ State(Box::new(Cat(5))) }}
+             pub fn answer(state: &mut State, number: u64) -> String {{ let _ = number; format!(\"{{}}\", {call}) }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("", "state.0.speak()")) else { return };
+    assert_eq!(program.ask(), "5");
+    let error = program.edit_refused(&part("fn name(&self) -> u64 { 7 }", "state.0.name() + state.0.speak()"));
+    assert!(error.contains("dyn edited::parts::Speak"), "{error}");
+    // The same place in the table, and other parameters.
+    let other = part("", "state.0.speak(1)")
+        .replace("speak(&self)", "speak(&self, more: u64)")
+        .replace("self.0 }", "self.0 + more }");
+    let error = program.edit_refused(&other);
+    assert!(error.contains("speak") && error.contains("`dyn` type"), "{error}");
+    assert_eq!(program.ask(), "5");
+}
+
+#[test]
+fn a_static_of_another_type_is_refused_by_name() {
+    let part = |a_type: &str, value: &str| {
+        part(
+            "format!(\"{}\", KEPT.lock().unwrap())",
+            &format!("static KEPT: std::sync::Mutex<{a_type}> = std::sync::Mutex::new({value});"),
+        )
+    };
+    let Some(mut program) = Running::start(&part("u32", "7")) else { return };
+    assert_eq!(program.ask(), "7");
+    assert!(program.edit_refused(&part("f32", "7.5")).contains("KEPT"));
+    assert!(
+        program
+            .edit_refused(&part("[u64; 9]", "[7; 9]").replace("KEPT.lock().unwrap())", "KEPT.lock().unwrap()[0])"))
+            .contains("KEPT")
+    );
+    assert_eq!(program.ask(), "7");
+}
+
+#[test]
+fn a_function_with_other_types_follows_in_new_callers_and_loops_go_on_with_the_old_one() {
+    let part = |tick: &str, call: &str, show: &str| {
+        format!(
+            "use std::sync::mpsc::{{channel, Receiver, Sender}};
+             pub struct State(Sender<u64>, Receiver<String>);
+             pub fn start() -> State {{
+                 let (questions, asked) = channel(); let (answers, answered) = channel();
+                 std::thread::spawn(move || for number in asked {{ answers.send(looped(number)).unwrap(); let _ = {call}; }});
+                 State(questions, answered)
+             }}
+             fn looped(number: u64) -> String {{ {call} }}
+             {tick}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 state.0.send(number).unwrap();
+                 format!(\"{{}} {{}}\", state.1.recv().unwrap(), {show})
+             }}"
+        )
+    };
+    let before = part("fn tick(n: u64) -> String { format!(\"a{n}\") }", "tick(number)", "tick(number)");
+    let Some(mut program) = Running::start(&before) else { return };
+    assert_eq!(program.ask(), "a1 a1");
+    let after = "fn tick(text: &str, n: f64) -> String { format!(\"{text}{n:.1}\") }";
+    program.edit(&part(after, "tick(\"b\", number as f64)", "tick(\"c\", number as f64)"));
+    assert_eq!(program.ask(), "b2.0 c2.0");
+    program.edit(&part(after, "tick(\"d\", number as f64)", "tick(\"e\", number as f64)").replace(":.1", ":.2"));
+    assert_eq!(program.ask(), "d3.00 e3.00");
+}
+
+#[test]
+fn crates_of_the_workspace_follow_with_each_other() {
+    let main = MAIN.replace("mod parts;", "mod parts; ");
+    let parts = |text: &str| {
+        format!(
+            "use std::{{future::Future, pin::Pin, task::{{Context, Poll, Waker}}}};
+             pub struct State(near::Kept); pub fn start() -> State {{ State(near::Kept::default()) }}
+             pub fn answer(state: &mut State, number: u64) -> String {{
+                 let mut task: Pin<Box<dyn Future<Output = u64>>> = Box::pin(async move {{ near::later(number).await + 1 }});
+                 let later = match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {{ Poll::Ready(n) => n, Poll::Pending => 0 }};
+                 format!(\"{text} {{}} {{}} {{later}} {{}}\", near::name(), state.0.next(), near::adder(number)(1))
+             }}"
+        )
+    };
+    let near = |name: &str, adder: &str, later: &str| {
+        format!(
+            "#[derive(Default)] pub struct Kept {{ count: u64 }} impl Kept {{ pub fn next(&mut self) -> u64 {{ self.count += 1; self.count }} }}
+             pub fn name() -> &'static str {{ \"{name}\" }}
+             pub fn adder(n: u64) -> impl Fn(u64) -> u64 {{ {adder} }}
+             pub async fn later(n: u64) -> u64 {{ {later} }}"
+        )
+    };
+    let manifest = "[package]\nname = \"near\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+    let first = near("near", "move |m| n + m", "n");
+    let files = [
+        ("src/main.rs", &*main),
+        ("src/parts.rs", &parts("a")),
+        ("near/Cargo.toml", manifest),
+        ("near/src/lib.rs", &first),
+    ];
+    let Some(mut program) = Running::start_package(&files, "near = { path = \"near\" }") else { return };
+    assert_eq!(program.ask(), "a near 1 2 2");
+    program.save("near/src/lib.rs", &near("far", "move |m| n + m", "n"));
+    let event = program.watched.event();
+    assert_eq!(event["event"], "reloaded", "{event}");
+    assert_eq!(program.ask(), "a far 2 3 3");
+    // The types of the closure and of the future change, so the program is linked with them.
+    let second = near(
+        "far",
+        "let all = [n; 40]; move |m| all.iter().sum::<u64>() + m",
+        "let all = [n; 9]; std::future::ready(()).await; all.iter().sum()",
+    );
+    program.save("near/src/lib.rs", &second);
+    let events = [program.watched.event(), program.watched.event()];
+    assert!(events.iter().all(|event| event["event"] == "reloaded"), "{events:?}");
+    assert_eq!(program.ask(), "a far 3 28 121");
+    // The program alone. It finds those of the newest version.
+    program.edit(&parts("b"));
+    assert_eq!(program.ask(), "b far 4 37 161");
+}
+
+#[test]
+fn a_new_source_is_seen_when_it_is_saved() {
+    let Some(mut program) = Running::start(&part("format!(\"{number}\")", "")) else { return };
+    let parts = part("format!(\"{}\", inner::value(number))", "#[path = \"inner.rs\"] mod inner;");
+    program.save("src/parts.rs", &parts);
+    assert_eq!(program.watched.event()["event"], "build_failed");
+    program.save("src/inner.rs", "pub fn value(n: u64) -> u64 { 1000 + n }");
+    assert_eq!(program.watched.event()["event"], "reloaded");
+    assert_eq!(program.ask(), "1001");
+    program.save("src/inner.rs", "pub fn value(n: u64) -> u64 { 2000 + n }");
+    assert_eq!(program.watched.event()["event"], "reloaded");
+    assert_eq!(program.ask(), "2002");
+}
+
+#[test]
+fn a_library_that_the_program_was_not_linked_with_is_refused_by_name() {
+    let manifest = "[package]\nname = \"near\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+    let first = part("format!(\"{number}\")", "");
+    let files = [
+        ("src/main.rs", MAIN),
+        ("src/parts.rs", &*first),
+        ("near/Cargo.toml", manifest),
+        ("near/src/lib.rs", "pub fn two() -> u64 { 2 }"),
+    ];
+    let Some(mut program) = Running::start_package(&files, "") else { return };
+    let manifest = fs::read_to_string(program.watched.directory.join("Cargo.toml")).expect("it was written");
+    program.save("src/parts.rs", &part("format!(\"{}\", number + near::two())", ""));
+    assert_eq!(program.watched.event()["event"], "build_failed");
+    program.save("Cargo.toml", &format!("{manifest}near = {{ path = \"near\" }}\n"));
+    let event = program.watched.event();
+    assert_eq!(event["event"], "refused", "{event}");
+    assert!(
+        event["error"].as_str().is_some_and(|error| error.contains("near") && error.contains("start it again")),
+        "{event}"
+    );
+    assert_eq!(program.ask(), "1");
 }

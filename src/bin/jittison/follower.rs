@@ -266,25 +266,47 @@ impl State {
     }
 
     fn reload(&mut self, waiting: Waiting, since: Instant, build: Option<Duration>) {
-        let Err(error) = self.reload_all(&waiting, since, build) else { return };
+        let Err(mut error) = self.reload_all(&waiting, &Waiting::new(), since, build) else { return };
         if waiting.len() > 1 && build.is_none() {
             return self.reload_each(waiting, since);
+        }
+        if let Some(others) = self.others(&waiting) {
+            match self.reload_all(&waiting, &others, since, build) {
+                Ok(()) => return,
+                Err(of_all) => error = of_all,
+            }
         }
         let names: Vec<&str> = waiting.keys().map(|place| self.objects[place].name.as_str()).collect();
         self.lines.refused(&names, &error);
         self.refused.extend(waiting.into_keys());
     }
 
-    /// Reloads objects together.
-    fn reload_all(&mut self, waiting: &Waiting, since: Instant, build: Option<Duration>) -> Result<(), String> {
+    /// The objects of a Cargo package that did not change, if there are any. They may have to be linked again with one that did: a
+    /// closure that they use has another type.
+    fn others(&self, waiting: &Waiting) -> Option<Waiting> {
+        let others =
+            self.objects.keys().filter(|place| matches!(self.build, Build::Cargo(_)) && !waiting.contains_key(place));
+        let read = |place: &Place| Some((place.clone(), ReadFile::new(&place.path).bytes(None).ok()?));
+        others.map(read).collect::<Option<Waiting>>().filter(|others| !others.is_empty())
+    }
+
+    /// Reloads objects together, with others that have the bytes that run.
+    fn reload_all(
+        &mut self,
+        waiting: &Waiting,
+        others: &Waiting,
+        since: Instant,
+        build: Option<Duration>,
+    ) -> Result<(), String> {
+        let all = waiting.iter().chain(others);
         let objects: Vec<(&str, ObjectBuffer)> =
-            waiting.iter().map(|(place, bytes)| (self.objects[place].name.as_str(), bytes.clone())).collect();
+            all.map(|(place, bytes)| (self.objects[place].name.as_str(), bytes.clone())).collect();
         // SAFETY: B1 - the user promises that each version of an object may run, and that its functions have the signatures with
         // which the program calls them. The call of `main` began before every reload, so no version is freed while the
         // program uses an address of it.
         let reloads = unsafe { self.reloader.reload_all(objects) }.map_err(message_of)?;
         let times = Times { total: since.elapsed(), build };
-        reloads.iter().for_each(|reload| self.lines.reloaded(reload, &times));
+        reloads.iter().take(waiting.len()).for_each(|reload| self.lines.reloaded(reload, &times));
         for place in waiting.keys() {
             self.objects.entry(place.clone()).and_modify(|object| object.runs = object.seen);
         }
@@ -297,7 +319,7 @@ impl State {
             let (before, mut errors) = (waiting.len(), Vec::new());
             for (place, bytes) in std::mem::take(&mut waiting) {
                 let one = Waiting::from([(place, bytes)]);
-                if let Err(error) = self.reload_all(&one, since, None) {
+                if let Err(error) = self.reload_all(&one, &Waiting::new(), since, None) {
                     errors.push(error);
                     waiting.extend(one);
                 }

@@ -45,7 +45,7 @@ impl CargoBuild {
     /// # Errors
     /// Cargo fails, or builds no program or several.
     pub fn open(args: &CargoArgs, shows_progress: bool) -> Result<CargoBuild, String> {
-        let metadata = metadata(args)?;
+        let metadata = metadata(args, shows_progress)?;
         let packages = local_packages(&metadata);
         let target_folder =
             metadata["target_directory"].as_str().ok_or("`cargo metadata` names no target directory")?;
@@ -170,13 +170,17 @@ fn cargo() -> Command {
 }
 
 /// What Cargo knows of the packages.
-fn metadata(args: &CargoArgs) -> Result<Value, String> {
+fn metadata(args: &CargoArgs, shows_progress: bool) -> Result<Value, String> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1"]).args(manifest(args));
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    if shows_progress {
+        command.stderr(Stdio::inherit());
+    }
+    let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|problem| format!("cargo: {problem}"))?;
     if !output.status.success() {
-        return Err(format!("`cargo metadata` failed ({})", output.status));
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{text}`cargo metadata` failed ({})", output.status));
     }
     serde_json::from_slice(&output.stdout).map_err(|problem| format!("`cargo metadata`: {problem}"))
 }

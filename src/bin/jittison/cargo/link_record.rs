@@ -69,11 +69,13 @@ impl LinkRecord {
         self.inputs.iter().map(input).collect()
     }
 
-    /// The first input that only one of two records has.
+    /// An input that only one of two records has, a library before others.
     pub fn difference<'a>(&'a self, other: &'a LinkRecord) -> Option<&'a LinkInput> {
-        let only_in =
-            |one: &'a LinkRecord, other: &LinkRecord| one.inputs.iter().find(|input| !other.inputs.contains(input));
-        only_in(self, other).or_else(|| only_in(other, self))
+        let only_in = |one: &'a LinkRecord, other: &'a LinkRecord| {
+            one.inputs.iter().filter(|input| !other.inputs.contains(input))
+        };
+        let is_object = |input: &&LinkInput| matches!(input, LinkInput::Crate { .. } | LinkInput::Object { .. });
+        only_in(self, other).chain(only_in(other, self)).min_by_key(is_object)
     }
 }
 
