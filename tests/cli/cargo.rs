@@ -508,3 +508,48 @@ fn a_library_that_the_program_was_not_linked_with_is_refused_by_name() {
     );
     assert_eq!(program.ask(), "1");
 }
+
+#[test]
+fn methods_follow_after_an_impl_block_came_before_theirs() {
+    let part = |blocks: &str, text: &str| {
+        format!(
+            "pub trait Speak {{ fn speak(&self) -> String; }} struct Dog; struct Cat;
+             impl Speak for Dog {{ fn speak(&self) -> String {{ \"{text}\".to_string() }} }}
+             {blocks}
+             impl Cat {{ fn name(&self) -> String {{ \"cat {text}\".to_string() }} }}
+             impl Speak for Cat {{ fn speak(&self) -> String {{ self.name() }} }}
+             pub struct State(Vec<Box<dyn Speak>>); pub fn start() -> State {{ State(vec![Box::new(Dog), Box::new(Cat)]) }}
+             pub fn answer(state: &mut State, _: u64) -> String {{ state.0.iter().map(|one| one.speak() + \" \").collect() }}"
+        )
+    };
+    let Some(mut program) = Running::start(&part("", "a")) else { return };
+    assert_eq!(program.ask(), "a cat a");
+    let blocks = "impl Dog { pub fn more(&self) -> u64 { 1 } } #[derive(Clone, Debug)] pub struct Bird(u64);";
+    program.edit(&part(blocks, "b"));
+    assert_eq!(program.ask(), "b cat b");
+    program.edit(&part(&format!("{blocks} impl Cat {{ pub fn more(&self) -> u64 {{ 2 }} }}"), "c"));
+    assert_eq!(program.ask(), "c cat c");
+    program.edit(&part("", "d"));
+    assert_eq!(program.ask(), "d cat d");
+}
+
+#[test]
+fn a_static_of_a_method_is_refused_by_name_if_its_impl_block_got_another_number() {
+    let part = |blocks: &str, step: u64| {
+        part(
+            "format!(\"{}\", Counter::next())",
+            &format!(
+                "struct Counter; {blocks}
+                 impl Counter {{ fn next() -> u64 {{
+                     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(5);
+                     COUNT.fetch_add({step}, std::sync::atomic::Ordering::Relaxed)
+                 }} }}"
+            ),
+        )
+    };
+    let Some(mut program) = Running::start(&part("", 1)) else { return };
+    assert_eq!(program.ask(), "5");
+    assert!(program.edit_refused(&part("impl Counter { pub fn more() {} }", 1)).contains("COUNT"));
+    program.edit(&part("", 10));
+    assert_eq!((program.ask(), program.ask()), ("6".to_string(), "16".to_string()));
+}

@@ -21,6 +21,8 @@ pub(crate) struct LiveObject {
     pub(super) required: BTreeSet<String>,
     /// The global functions that belong to one version and have no stub, of this version and of those before.
     pub(super) private: BTreeSet<String>,
+    /// The global functions of Rust that have stubs, by their names without numbers, of this version and of those before.
+    pub(super) unnumbered: BTreeMap<String, BTreeSet<String>>,
     /// The types of Rust, of this version and of those before.
     pub(super) types: RustTypes,
 }

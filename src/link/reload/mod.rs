@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `object_file.rs` | the tables of an object, as far as a plan needs them |
 //! | `refusal.rs` | why a reload is refused |
-//! | `rust_names.rs` | which functions of a Rust object are of closures |
+//! | `rust_names.rs` | what names of a Rust object say: closures, numbers of `impl` blocks |
 //! | `rust_types.rs` | [`RustTypes`](rust_types::RustTypes): layouts and signatures, from debug information |
 //! | `live_object.rs` | what a plan must know about the version before |
 //! | `diff.rs` | [`Diff`]: which functions and variables changed |

@@ -14,7 +14,7 @@ use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Relocation, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
 use crate::link::reload::refusal::Refusal;
-use crate::link::reload::rust_names::mentions_closure;
+use crate::link::reload::rust_names::{RustName, mentions_closure};
 use crate::link::reload::rust_types::{RustTypes, Signature};
 use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
 
@@ -72,6 +72,7 @@ pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<
     let mut live = describe(&file);
     live.private = private_functions(&file, &live, world);
     let functions = put_behind_stubs(&file, &mut edits, &live.private, |name| owns_stub(&file, name, world));
+    note_unnumbered(&functions, &mut live);
     let mut globals = Globals::new();
     for section in sections_of(&file) {
         let base = define_base(&file, &mut edits, &section, "");
@@ -149,7 +150,11 @@ fn plan_later(
     live.private.extend(before.private.iter().cloned());
     check_private(file, &live, world)?;
     let mut edits = Edits::new(file);
-    let functions = put_behind_stubs(file, &mut edits, &live.private, |name| owns_stub(file, name, world));
+    let mut functions = put_behind_stubs(file, &mut edits, &live.private, |name| owns_stub(file, name, world));
+    functions.extend(renumbered(&functions, before, &live, world));
+    live.unnumbered = before.unnumbered.clone();
+    note_unnumbered(&functions, &mut live);
+    check_renumbered_variables(before, &live)?;
     let sections = sections_of(file);
     let matches = match_all(&sections, before, world.global)?;
     let by_place = references_by_place(file);
@@ -215,6 +220,7 @@ fn describe(file: &ObjectFile<'_>) -> LiveObject {
         constants_hash: diff::constants_hash(file),
         required: required.map(|symbol| symbol.name.to_string()).collect(),
         private: BTreeSet::new(),
+        unnumbered: BTreeMap::new(),
         types: RustTypes::read(file),
     }
 }
@@ -229,6 +235,49 @@ fn private_functions(file: &ObjectFile<'_>, live: &LiveObject, world: &World<'_>
     };
     let global = file.functions().map(|(_, _, symbol)| symbol).filter(|symbol| !symbol.is_local());
     global.map(|symbol| symbol.name).filter(|name| is_private(name)).map(String::from).collect()
+}
+
+/// Notes the stubs of functions by their names without numbers.
+fn note_unnumbered(functions: &[StubbedFunction], live: &mut LiveObject) {
+    for StubbedFunction { stub, .. } in functions {
+        if let Some(name) = RustName::read(stub) {
+            live.unnumbered.entry(name.unnumbered).or_default().insert(stub.clone());
+        }
+    }
+}
+
+/// The stubs of functions that have other numbers in their names now: an `impl` block came or went before theirs. They lead to the new
+/// code, too, because a `dyn` object or a loop has the old name.
+fn renumbered(
+    functions: &[StubbedFunction],
+    before: &LiveObject,
+    live: &LiveObject,
+    world: &World<'_>,
+) -> Vec<StubbedFunction> {
+    let mut all = Vec::new();
+    for StubbedFunction { stub, code } in functions {
+        let old = RustName::read(stub).and_then(|name| before.unnumbered.get(&name.unnumbered));
+        let is_gone = |old: &&String| *old != stub && !live.functions.contains_key(*old);
+        let has_same_types =
+            |old: &&String| (world.stub_signature)(old).is_none_or(|types| live.signature(stub) == Some(types));
+        let old = old.into_iter().flatten().filter(|old| is_gone(old) && has_same_types(old));
+        all.extend(old.map(|old| StubbedFunction { stub: old.clone(), code: code.clone() }));
+    }
+    all
+}
+
+/// A `static` in a method that has another number now would lose its value.
+fn check_renumbered_variables(before: &LiveObject, live: &LiveObject) -> std::result::Result<(), Refusal> {
+    let unnumbered = |name: &String| Some((RustName::read(name)?.unnumbered, name.clone()));
+    let gone: BTreeMap<String, String> = before.variables.difference(&live.variables).filter_map(unnumbered).collect();
+    let new = live.variables.difference(&before.variables).filter_map(unnumbered);
+    match new.into_iter().find(|(name, _)| gone.contains_key(name)) {
+        Some((_, name)) => Err(Refusal::new(
+            &name,
+            "it is in an `impl` block, and a block came or went before that one; put the new block behind it",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Private functions that other objects would call as they were, or through tables of older versions.
