@@ -45,6 +45,7 @@ impl Lines {
 
     /// `objects` are those that do not follow, none if the failure is not that of an object.
     pub fn refused(&self, objects: &[&str], error: &str) {
+        let error = &*with_names_of_rust(error);
         let object = if let [object] = objects { Some(object) } else { None };
         self.write(
             json!({ "event": "refused", "object": object, "objects": objects, "error": error }),
@@ -143,12 +144,28 @@ fn text_of(reload: &Reload, times: &Times) -> String {
     escape_controls(&line)
 }
 
-/// The first names of a list, and the number of the others.
+/// The first names of a list, and the number of the others. Of Rust functions, the shortest names: those are no instances.
 fn some(names: &[String]) -> String {
-    match names.len().checked_sub(SHOWN) {
-        None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    let mut readable: Vec<String> =
+        names.iter().map(|name| name_of_rust(name).unwrap_or_else(|| name.clone())).collect();
+    if readable != names {
+        readable.sort_by_key(String::len);
     }
+    match readable.len().checked_sub(SHOWN) {
+        None | Some(0) => readable.join(", "),
+        Some(more) => format!("{} and {more} more", readable[..SHOWN].join(", ")),
+    }
+}
+
+/// A Rust function, without the hashes of crates. `None` for another name.
+fn name_of_rust(name: &str) -> Option<String> {
+    name.starts_with("_R").then(|| format!("{:#}", rustc_demangle::demangle(name)))
+}
+
+/// A text in which names between backticks are those of the source.
+fn with_names_of_rust(text: &str) -> String {
+    let parts = text.split('`').map(|part| name_of_rust(part).unwrap_or_else(|| part.to_string()));
+    parts.collect::<Vec<_>>().join("`")
 }
 
 fn milliseconds(time: Duration) -> f64 {

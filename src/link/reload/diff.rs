@@ -3,8 +3,8 @@
 //! Two versions of a function are equal if they have the same bytes, apart from fields of relocations, and the relocations
 //! refer to the same things: to the same name, to the same text, or to the same bytes of an unnamed constant.
 //!
-//! rustc gives a constant a section of its own, whose name has a hash of the whole crate and a number. Those are unnamed, too: they
-//! are compared by their bytes and by what they refer to.
+//! rustc gives a constant a name, and mostly a section of its own, with a hash of the whole crate and a number. Those are unnamed, too:
+//! they are compared by their bytes and by what they refer to.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -71,7 +71,7 @@ pub(super) fn prints(file: &ObjectFile<'_>) -> BTreeMap<String, Print> {
 pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
     let of_constants = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Constants);
     let named = of_constants.flat_map(|(index, _)| file.data_symbols(index).map(move |(_, symbol)| (index, symbol)));
-    let named = named.filter(|(index, _)| !is_anonymous(file.sections[*index].name));
+    let named = named.filter(|(_, symbol)| !is_anonymous(symbol.name));
     let constant = named.map(|(section, symbol)| {
         let hash = hash_of(file, section, symbol.value, symbol.size);
         (
@@ -136,6 +136,12 @@ fn hash_target(file: &ObjectFile<'_>, relocation: &Relocation, hasher: &mut Defa
     }
     let is_function = section.class == Class::Code;
     let named = file.symbol_at(index, offset, |symbol| (symbol.kind == st::TYPE_FUNC) == is_function);
+    if let Some((_, named)) = named.filter(|(_, named)| is_anonymous(named.name)) {
+        if depth < DEEPEST {
+            hash_nested(file, index, (named.value, named.size), depth + 1).hash(hasher);
+        }
+        return (offset - named.value).hash(hasher);
+    }
     if let Some((_, named)) = named {
         return (named.key(), offset - named.value).hash(hasher);
     }
@@ -151,9 +157,9 @@ fn clamp(offset: u64, content: &[u8]) -> usize {
     (offset as usize).min(content.len())
 }
 
-/// Whether a section holds a constant that rustc has numbered (`.rodata..Lanon.HASH.NUMBER`).
-fn is_anonymous(section: &str) -> bool {
-    section.contains(".Lanon.")
+/// Whether a section holds a constant that rustc has numbered (`.rodata..Lanon.HASH.NUMBER`), or a symbol is one (`.Lanon.HASH.NUMBER`).
+fn is_anonymous(name: &str) -> bool {
+    name.contains(".Lanon.")
 }
 
 /// How far constants that refer to constants are followed.

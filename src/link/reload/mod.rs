@@ -29,6 +29,8 @@
 //! | `diff.rs` | [`Diff`]: which functions and variables changed |
 //! | `edits.rs` | changes of an object, and the bytes that result |
 //! | `functions.rs` | functions behind stubs |
+//! | `world.rs` | what a plan asks about the rest of the program |
+//! | `rust_functions.rs` | functions of Rust that belong to one version, and those with another name than before |
 //! | `variables.rs` | which variables are which, and which sections keep their place |
 //! | `plan.rs` | the plan of a first version and of a later one |
 //!
@@ -41,11 +43,14 @@ mod live_object;
 mod object_file;
 mod plan;
 mod refusal;
+mod rust_functions;
 mod rust_names;
 mod rust_types;
 mod variables;
+mod world;
 
 pub use diff::Diff;
 pub(crate) use functions::StubbedFunction;
 pub(crate) use live_object::{Globals, LiveObject, SharedConstant};
-pub(crate) use plan::{NewObject, Plan, World, plan_first};
+pub(crate) use plan::{NewObject, Plan, plan_first};
+pub(crate) use world::World;
