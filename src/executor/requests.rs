@@ -172,6 +172,10 @@ impl Executor for Remote {
         self.tell(Request::RunInitializer { address: address.value() });
     }
 
+    fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
+        self.call(address, &mut PassedCall::of_integers(self.arch(), &arguments))
+    }
+
     fn open_exit_scope(&self) -> Box<dyn HandlerScope> {
         let (handle, number) = self.scope(Request::OpenExitScope);
         Box::new(RemoteExitScope { handle, number, keep_alive: Mutex::new(None) })

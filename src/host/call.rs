@@ -425,3 +425,14 @@ pub(super) fn run_initializer(address: ExecutorAddr) {
     let _entry = enter_host_call();
     initializer(argc, argv, envp);
 }
+
+/// Calls a hook of linked code.
+pub(super) fn run_hook(address: ExecutorAddr, arguments: [u64; 3]) {
+    type Hook = extern "C-unwind" fn(u64, u64, u64);
+    // SAFETY: H1 - by its name, the function is one that takes two pointers and a size. H2, H3 - a reload is the only caller of
+    // `Executor::run_hook`: it keeps the version in memory, and its own caller has promised that the objects may run.
+    let hook = unsafe { std::mem::transmute::<usize, Hook>(address.value() as usize) };
+    let [first, second, third] = arguments;
+    let _entry = enter_host_call();
+    hook(first, second, third);
+}

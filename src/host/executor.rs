@@ -121,6 +121,12 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// consent (H2, H3).
     fn run_initializer(&self, address: ExecutorAddr);
 
+    /// Calls a function that takes three integers or pointers and returns nothing, as [`run_initializer`](Self::run_initializer).
+    ///
+    /// # Errors
+    /// How another process ended, before or in the call.
+    fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()>;
+
     /// Opens a scope for the exit handlers of one object.
     fn open_exit_scope(&self) -> Box<dyn HandlerScope>;
 

@@ -79,6 +79,11 @@ impl Executor for InProcess {
         call::run_initializer(address);
     }
 
+    fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
+        call::run_hook(address, arguments);
+        Ok(())
+    }
+
     fn open_exit_scope(&self) -> Box<dyn HandlerScope> {
         Box::new(ExitScope::new())
     }

@@ -137,7 +137,9 @@ pub(crate) use pipeline::{ExternalNames, ReadLink, SealedLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use prefix_filter::PrefixFilter;
 pub use reload::Diff;
-pub(crate) use reload::{Globals, LiveObject, NewObject, Plan, SharedConstant, StubbedFunction, World, plan_first};
+pub(crate) use reload::{
+    Globals, LiveObject, Move, NewObject, Plan, SharedConstant, StubbedFunction, World, plan_first,
+};
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;
 pub(crate) use thread_local_thunks::ThreadLocalThunks;

@@ -7,7 +7,7 @@ use jittison::base::Name;
 use jittison::executor::ExecutorProcess;
 use jittison::platform::Profile;
 use jittison::session::{Alias, SymbolFlags};
-use jittison::{ErrorKind, Jit};
+use jittison::{ErrorKind, Jit, Reloader};
 
 use jittison_test_tools::{PrivateDir, own_process, this_test};
 
@@ -29,6 +29,30 @@ fn a_function_runs_in_the_other_process_and_is_removed() {
     assert_eq!(remote.jit.memory_statistics().live_bytes, 0);
     let missing = remote.jit.remote_function(remote.jit.main_dylib(), "sum").unwrap_err();
     assert!(matches!(missing.kind(), ErrorKind::SymbolsNotFound { .. }), "{missing}");
+}
+
+#[test]
+fn a_hook_moves_a_variable_there_and_the_end_of_the_process_in_it_is_an_error() {
+    let old = "static int kept = 3; long run(void) { return kept++; }";
+    let new = "static long kept; void jittison_migrate_kept(void *new, const void *old, unsigned long size) {
+                   kept = *(const int *)old * 10 + size; }
+               long run(void) { return kept++; }";
+    let ends = new.replace("+ size; }", "+ size; __builtin_trap(); }");
+    let compiled =
+        |source: &str| jittison_test_support::gcc(&["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections"], source);
+    let (Some(old), Some(new), Some(ends)) = (compiled(old), compiled(new), compiled(&ends)) else { return };
+    let remote = Remote::start();
+    let tracker = remote.jit.main_dylib().create_tracker().unwrap();
+    let reloader = Reloader::new(&remote.jit, &tracker).unwrap();
+    reloader.add_object("a.o", &old[..]).unwrap();
+    reloader.link().unwrap();
+    assert_eq!(remote.call("run", &[]), 3);
+    // SAFETY: the function keeps its signature, and nothing uses an address of a version.
+    let reload = |object: &[u8]| unsafe { reloader.reload("a.o", object) };
+    assert_eq!(reload(&new).unwrap().diff.moved_variables, ["kept"]);
+    assert_eq!(remote.call("run", &[]), 44);
+    let ended = reload(&ends).unwrap_err();
+    assert!(matches!(ended.kind(), ErrorKind::ExecutorEnded { .. }), "{ended}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod following;
 mod lifetimes;
+mod moving;
 mod random;
 mod refusing;
 mod state;

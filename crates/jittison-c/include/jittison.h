@@ -947,8 +947,8 @@ typedef struct jittison_reload {
  * fails, nothing was changed; JITTISON_ERROR_RELOAD_REFUSED names what cannot follow. Initialisers of the new version do not
  * run. Members of archives that it is the first to need are linked and initialised: runs linked code.
  * `facts`, `changes` and `retired` may be NULL. `changes` gets a JSON object: the lists `changed`, `added` and `removed` of
- * functions, `new_variables` and `removed_variables`, and whether `constants_changed`; the caller frees it. `retired` gets the
- * removal of the versions that no caller reaches any more.
+ * functions, `new_variables`, `removed_variables` and `moved_variables`, and whether `constants_changed`; the caller frees it.
+ * `retired` gets the removal of the versions that no caller reaches any more.
  * The caller promises besides that running code does not rely on what its compiler knew of a replaced function beyond its
  * signature (compile with `-fPIC`, with gcc also `-flive-patching`), and uses no address of code or of a constant of a version
  * that was freed. */

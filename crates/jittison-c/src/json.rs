@@ -95,12 +95,13 @@ pub(crate) fn reloads_to_json(reloads: &[Reload]) -> String {
 
 fn diff_members(diff: &Diff) -> String {
     format!(
-        "\"changed\":{},\"added\":{},\"removed\":{},\"new_variables\":{},\"removed_variables\":{},\"constants_changed\":{}",
+        "\"changed\":{},\"added\":{},\"removed\":{},\"new_variables\":{},\"removed_variables\":{},\"moved_variables\":{},\"constants_changed\":{}",
         texts(&diff.changed),
         texts(&diff.added),
         texts(&diff.removed),
         texts(&diff.new_variables),
         texts(&diff.removed_variables),
+        texts(&diff.moved_variables),
         diff.constants_changed
     )
 }

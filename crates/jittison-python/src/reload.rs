@@ -99,6 +99,9 @@ pub(crate) struct Reload {
     /// Variables that the new version does not have, sorted. They stay in memory.
     #[pyo3(get)]
     removed_variables: Vec<String>,
+    /// Variables that got another place, to which a hook brought their values.
+    #[pyo3(get)]
+    moved_variables: Vec<String>,
     /// Whether read-only data changed.
     #[pyo3(get)]
     constants_changed: bool,
@@ -136,6 +139,7 @@ impl Reload {
             removed: done.diff.removed,
             new_variables: done.diff.new_variables,
             removed_variables: done.diff.removed_variables,
+            moved_variables: done.diff.moved_variables,
             constants_changed: done.diff.constants_changed,
             code_bytes_before: done.code_bytes_before,
             code_bytes: done.code_bytes,

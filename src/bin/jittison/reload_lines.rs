@@ -79,6 +79,7 @@ impl Lines {
             "removed": reload.diff.removed,
             "new_variables": reload.diff.new_variables,
             "removed_variables": reload.diff.removed_variables,
+            "moved_variables": reload.diff.moved_variables,
             "constants_changed": reload.diff.constants_changed,
             "code_bytes_before": reload.code_bytes_before,
             "code_bytes": reload.code_bytes,
@@ -114,6 +115,7 @@ fn text_of(reload: &Reload, times: &Times) -> String {
         ("removed", &diff.removed),
         ("new variables", &diff.new_variables),
         ("removed variables", &diff.removed_variables),
+        ("moved variables", &diff.moved_variables),
     ];
     let mut parts: Vec<String> = lists
         .iter()

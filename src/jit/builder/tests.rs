@@ -202,6 +202,10 @@ impl Executor for Recorder {
         InProcess.thread_local_alignment(module)
     }
 
+    fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
+        InProcess.run_hook(address, arguments)
+    }
+
     fn run_initializer(&self, address: ExecutorAddr) {
         self.0.note("run_initializer");
         InProcess.run_initializer(address);

@@ -10,7 +10,7 @@ use crate::jit::inner::Jit;
 use crate::jit::patching::publish_variables;
 use crate::jit::reloading::state::{PlannedVersion, State};
 use crate::jit::reloading::version::Version;
-use crate::link::{Plan, StubbedFunction};
+use crate::link::{Move, Plan, StubbedFunction};
 use crate::session::{JitDylib, RequiredState, ResourceTracker, SymbolRequest, Visibility};
 
 /// Where a program has its objects, its stubs and its variables.
@@ -78,6 +78,26 @@ impl Home {
             version.variables = Some(publish_variables(&self.dylib, &version.dylib, &by_name(&plan.variables))?);
         }
         version.stays = plan.stays;
+        Ok(())
+    }
+
+    /// Calls the hooks that bring values of variables to their new places. An exception or panic of a hook unwinds through this.
+    ///
+    /// # Errors
+    /// The executor has ended.
+    pub(super) fn move_variables(&self, planned: &[PlannedVersion], linked: &LinkedVersions) -> Result<()> {
+        let address = |dylib: &JitDylib, name: &str| -> Result<u64> {
+            let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?;
+            Ok(found.first().map_or(0, |found| found.address.value()))
+        };
+        for (new, version) in planned.iter().zip(&linked.versions) {
+            for Move { hook, from, to, size } in &new.plan.moves {
+                let hook = ExecutorAddr::new(address(&version.dylib, hook)?);
+                let from = address(&self.dylib, &from.0)?.wrapping_add(from.1);
+                let to = address(&version.dylib, &to.0)?.wrapping_add(to.1);
+                self.jit.0.executor.run_hook(hook, [to, from, *size])?;
+            }
+        }
         Ok(())
     }
 

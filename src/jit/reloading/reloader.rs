@@ -6,6 +6,7 @@
 //! | stubs of new functions | no memory | nothing was done |
 //! | link | a missing symbol, a field that does not reach | the versions and the new stubs are removed |
 //! | publish new variables | the dylib has one of the names | as above |
+//! | call the hooks that move variables | an exception, the end of the executor | as above; what a hook wrote elsewhere stays |
 //! | redirect, retire | nothing | – |
 
 use std::fmt;
@@ -136,6 +137,10 @@ impl Reloader {
     /// Replaces an object: links it beside the running program, then lets all stubs of its functions lead to it, one store for
     /// each, one directly after the other.
     ///
+    /// A `static` variable `x` whose layout changed gets a new place if the version adds or changes a function
+    /// `void jittison_migrate_x(void *new, const void *old, size_t old_size)`. It is called before the stubs are redirected; what
+    /// other threads write into the old variable from then on is lost.
+    ///
     /// Initialisers and finalisers of the new version do not run. Variables that it brings have the values of the object. Members
     /// of archives that it is the first to need are linked and initialised.
     ///
@@ -184,6 +189,7 @@ impl Reloader {
             let started = Instant::now();
             state.take_numbers(&new);
             let linked = self.home.link(state, &new)?;
+            self.home.move_variables(&new, &linked)?;
             times[1] = started.elapsed();
             self.home.redirect(&linked.redirects)?;
             // The tracker of the program owns the stubs from here on. If it was removed, their own tracker keeps them.

@@ -28,6 +28,8 @@ pub struct Diff {
     pub new_variables: Vec<String>,
     /// Variables that the new version does not have, sorted. They stay in memory.
     pub removed_variables: Vec<String>,
+    /// Variables that got another place, to which a hook brings their values, in the order of the object.
+    pub moved_variables: Vec<String>,
     /// Whether read-only data changed: texts, tables, virtual function tables.
     pub constants_changed: bool,
 }
@@ -49,6 +51,7 @@ impl Diff {
             removed: names(before, &|name| !after.functions.contains_key(name)),
             new_variables: after.variables.difference(&before.variables).cloned().collect(),
             removed_variables: before.variables.difference(&after.variables).cloned().collect(),
+            moved_variables: Vec::new(),
             constants_changed: before.constants_hash != after.constants_hash,
         }
     }

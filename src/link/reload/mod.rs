@@ -10,6 +10,7 @@
 //! | a call of a `static` function | stays direct |
 //! | writable data, first version | the hidden symbol `OBJECT:SECTION` is its start |
 //! | writable data that exists | is not loaded; global names are undefined, other references go to `OBJECT:SECTION` |
+//! | a `static` variable that a hook moves | the new one is loaded; the old one stays where it is, and is forgotten |
 //! | lists of initialisers and finalisers, later versions | are not loaded |
 //! | a private function of a Rust object: a closure, what returns one, what has another signature than its stub | stays as it is: calls of its own version are direct |
 //! | COMDAT groups | are dissolved; their definitions are weak anyway |
@@ -52,5 +53,5 @@ mod world;
 pub use diff::Diff;
 pub(crate) use functions::StubbedFunction;
 pub(crate) use live_object::{Globals, LiveObject, SharedConstant};
-pub(crate) use plan::{NewObject, Plan, plan_first};
+pub(crate) use plan::{Move, NewObject, Plan, plan_first};
 pub(crate) use world::World;

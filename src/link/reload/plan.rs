@@ -8,7 +8,9 @@ use crate::link::elf::st;
 use crate::link::reload::diff::{self, Diff};
 use crate::link::reload::edits::{Edits, NewPlace};
 use crate::link::reload::functions::{StubbedFunction, put_behind_stubs};
-use crate::link::reload::live_object::{GlobalVariable, Globals, LiveObject, LiveSection, SharedConstant};
+use crate::link::reload::live_object::{
+    GlobalVariable, Globals, LiveObject, LiveSection, LiveVariable, SharedConstant,
+};
 use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Relocation, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
@@ -18,7 +20,7 @@ use crate::link::reload::rust_functions::{
 };
 use crate::link::reload::rust_names::mentions_closure;
 use crate::link::reload::rust_types::RustTypes;
-use crate::link::reload::variables::{Fate, NewSection, check_same, fate, match_all, sections_of};
+use crate::link::reload::variables::{Fate, HOOK, Moved, NewSection, check_same, fate, match_all, sections_of};
 use crate::link::reload::world::World;
 
 /// A version of an object, planned.
@@ -31,11 +33,25 @@ pub(crate) struct Plan {
     pub(crate) variables: Vec<(String, u64)>,
     /// Those of them that are global.
     pub(crate) globals: Globals,
+    /// The variables whose values hooks bring to new places.
+    pub(crate) moves: Vec<Move>,
     pub(crate) diff: Diff,
     /// What is live when the version is committed.
     pub(crate) live: LiveObject,
     /// Whether the version has to stay in memory: its variables do, or its code registers handlers that are called later.
     pub(crate) stays: bool,
+}
+
+/// A call of a hook. A place is a symbol and a distance in bytes.
+pub(crate) struct Move {
+    /// The name of the hook in the version.
+    pub(crate) hook: String,
+    /// A symbol of the home dylib.
+    pub(crate) from: (String, u64),
+    /// A symbol of the version.
+    pub(crate) to: (String, u64),
+    /// The size of the old variable in bytes.
+    pub(crate) size: u64,
 }
 
 impl Plan {
@@ -66,8 +82,8 @@ pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<
     }
     globals.extend(commons(&file).map(|(_, symbol)| common(symbol)));
     let object = edits.apply(&file).into();
-    let (variables, diff) = (Vec::new(), Diff::default());
-    Ok(Plan { object, functions, variables, globals, diff, live, stays: true })
+    let (variables, moves, diff) = (Vec::new(), Vec::new(), Diff::default());
+    Ok(Plan { object, functions, variables, globals, moves, diff, live, stays: true })
 }
 
 /// A later version of an object, read and compared with the one that runs.
@@ -124,7 +140,7 @@ fn plan_later(
     before: &LiveObject,
     world: &World<'_>,
 ) -> std::result::Result<Plan, Refusal> {
-    let NewObject { file, mut live, diff } = new;
+    let NewObject { file, mut live, mut diff } = new;
     let file = &file;
     check_functions(file)?;
     check_added(file, &diff, world)?;
@@ -141,9 +157,11 @@ fn plan_later(
     note_unnumbered(&functions, &mut live);
     check_renumbered_variables(before, &live)?;
     let sections = sections_of(file);
-    let matches = match_all(&sections, before, world.global)?;
+    let hooks = new_hooks(&functions, &diff);
+    let (matches, moved) = match_all(&sections, before, world.global, |name| hooks.contains_key(name))?;
     let by_place = references_by_place(file);
     let (mut variables, mut globals, mut brought) = (Vec::new(), Globals::new(), BTreeMap::new());
+    let mut bases = BTreeMap::new();
     live.sections = before.sections.clone();
     for (section, matches) in sections.into_iter().zip(&matches) {
         let by_place = by_place.get(&section.index).map(Vec::as_slice).unwrap_or_default();
@@ -163,6 +181,7 @@ fn plan_later(
                 globals.extend(new);
                 let name = section.variables.first().map_or(file.sections[section.index].name, |first| &first.key);
                 brought.insert(section.index, name.to_string());
+                bases.insert(section.index, base.clone());
                 live.sections.push(live_section(file, section, base, &existing));
             }
         }
@@ -184,7 +203,36 @@ fn plan_later(
     let lists = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Initializers);
     lists.for_each(|(index, _)| edits.drop_section(index));
     let stays = !variables.is_empty() || registers_handlers(file);
-    Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, diff, live, stays })
+    let moves = moved.iter().filter_map(|moved| {
+        let Moved { key, from: (at, position), to: (section, offset) } = moved;
+        let (old, hook) = (&before.sections[*at], hooks.get(key)?.clone());
+        let LiveVariable { offset: old_offset, size, .. } = old.variables[*position];
+        let (from, to) = ((old.base.clone(), old_offset), (bases.get(section)?.clone(), *offset));
+        Some(Move { hook, from, to, size })
+    });
+    let moves = moves.collect();
+    diff.moved_variables = moved.iter().map(|moved| moved.key.clone()).collect();
+    forget_moved(&mut live, &moved);
+    Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, moves, diff, live, stays })
+}
+
+/// The hooks that the version adds or changes: the code of each, by the name of its variable.
+fn new_hooks(functions: &[StubbedFunction], diff: &Diff) -> BTreeMap<String, String> {
+    let is_new = |name: &String| diff.added.binary_search(name).is_ok() || diff.changed.binary_search(name).is_ok();
+    let new = functions.iter().filter(|function| is_new(&function.stub));
+    new.filter_map(|function| Some((function.stub.strip_prefix(HOOK)?.to_string(), function.code.clone()))).collect()
+}
+
+/// Forgets the old places of variables that moved, so that the next version finds the new ones.
+fn forget_moved(live: &mut LiveObject, moved: &[Moved]) {
+    for Moved { key, from: (at, _), .. } in moved {
+        live.sections[*at].variables.retain(|variable| variable.is_global || variable.key != *key);
+    }
+    let mut index = 0..;
+    live.sections.retain(|section| {
+        let is_left = index.next().is_some_and(|index| moved.iter().any(|moved| moved.from.0 == index));
+        !is_left || !section.variables.is_empty()
+    });
 }
 
 /// Whether an object gets a stub for its function. Not if the function is weak and the program has another definition.

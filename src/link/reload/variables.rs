@@ -72,17 +72,28 @@ type Match = Option<Position>;
 /// A variable in memory.
 type Old<'a> = (&'a LiveVariable, Position);
 
-/// For each variable of each new section: the live variable that it is.
+/// A variable that gets another place, to which a hook brings its value.
+pub(super) struct Moved {
+    pub(super) key: String,
+    /// Where it is in memory.
+    pub(super) from: Position,
+    /// The index of its new section, and its offset in bytes there.
+    pub(super) to: (usize, u64),
+}
+
+/// For each variable of each new section: the live variable that it is. Then those that a hook moves. `has_hook` says whether the
+/// reload brings a hook for a name.
 ///
 /// # Errors
-/// A `static` variable that may be one of several, and a variable whose size or kind of memory changed.
+/// A `static` variable that may be one of several, and a variable whose size or kind of memory changed and that no hook moves.
 pub(super) fn match_all(
     sections: &[NewSection],
     live: &LiveObject,
     global: FindGlobal<'_>,
-) -> Result<Vec<Vec<Match>>, Refusal> {
+    has_hook: impl Fn(&str) -> bool,
+) -> Result<(Vec<Vec<Match>>, Vec<Moved>), Refusal> {
     let namesakes = Namesakes::new(sections, live);
-    let mut all = Vec::new();
+    let (mut all, mut moved) = (Vec::new(), Vec::new());
     for section in sections {
         let mut matches = Vec::new();
         for variable in &section.variables {
@@ -97,15 +108,35 @@ pub(super) fn match_all(
                 }
                 (false, None) => None,
             };
+            if let Some(from) = found.filter(|_| has_hook(&variable.key)) {
+                check_movable(variable, section.kind, live.sections[from.0].kind)?;
+                moved.push(Moved { key: variable.key.clone(), from, to: (section.index, variable.offset) });
+                matches.push(None);
+                continue;
+            }
             if let Some((size, kind)) = known {
-                check_same(&variable.key, (variable.size, section.kind), (size, kind))?;
+                let same = check_same(&variable.key, (variable.size, section.kind), (size, kind));
+                same.map_err(|refusal| if variable.is_global { refusal } else { refusal.with_hint_of_hook() })?;
             }
             matches.push(found);
         }
         all.push(matches);
     }
-    Ok(all)
+    Ok((all, moved))
 }
+
+/// Checks that a hook can move a variable: nobody else has its address by name, and there is one of it.
+fn check_movable(variable: &LiveVariable, new: VariableKind, old: VariableKind) -> Result<(), Refusal> {
+    let problem = match () {
+        () if variable.is_global => "it is global: other objects and running code have its address; make it `static`",
+        () if new.is_thread_local() || old.is_thread_local() => "it is thread-local: each thread has one",
+        () => return Ok(()),
+    };
+    Err(Refusal::new(&variable.key, format!("`{HOOK}{}` cannot move it: {problem}", variable.key)))
+}
+
+/// What the name of a hook begins with. The name of its variable follows.
+pub(super) const HOOK: &str = "jittison_migrate_";
 
 /// Checks that a variable has the same size and kind of memory as before.
 pub(super) fn check_same(name: &str, new: (u64, VariableKind), old: (u64, VariableKind)) -> Result<(), Refusal> {
