@@ -85,6 +85,56 @@ fn a_hook_moves_a_variable_of_a_function_and_one_of_a_namespace() {
     moved.sort();
     assert_eq!(moved, ["_ZN3appL5totalE", "_ZZ3runE3own"]);
     assert_eq!(program.call("run"), 47);
+    // The same functions use the old and the new ones. Only the new ones are known.
+    let three = cpp(&new.replace("* 10 +", "* 100 +")).unwrap();
+    assert_eq!(program.reload("a.o", &three).diff.moved_variables, [""; 0]);
+    assert_eq!(program.call("run"), 508);
+}
+
+#[test]
+fn hooks_move_all_variables_of_a_section_that_the_compiler_refers_to_by_place() {
+    let hook = |name: &str| {
+        format!(
+            "void jittison_migrate_{name}(void *new, const void *old, unsigned long size) {{ {name} = *(const int *)old; }}"
+        )
+    };
+    let source = |kind: &str, hooks: &str| {
+        let source = format!(
+            "static {kind} one, two; {hooks} void set({kind} a, {kind} b) {{ one = a; two = b; }}
+             long run(void) {{ two += 2; return ++one * 100 + two; }}"
+        );
+        support::gcc(&["-O1", "-fPIC"], &source)
+    };
+    let (Some(old), Some(new)) = (source("int", ""), source("long", &[hook("one"), hook("two")].concat())) else {
+        return;
+    };
+    let program = Program::new(&[("a.o", &old)]);
+    assert_eq!((program.call("run"), program.call("run")), (102, 204));
+    assert_eq!(program.reload("a.o", &new).diff.moved_variables.len(), 2);
+    assert_eq!(program.call("run"), 306);
+    // One of them cannot move alone.
+    let (Some(old), Some(one)) = (source("int", ""), source("int", &hook("one"))) else { return };
+    let program = Program::new(&[("a.o", &old)]);
+    program.refused("a.o", &one, &["came, went or moved", "-fdata-sections"]);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_old_place_of_a_variable_is_not_used_again() {
+    let old = "static int kept; long run(void) { kept += 5; return kept; }";
+    let new = "static long kept; void jittison_migrate_kept(void *new, const void *old, unsigned long size) { kept = *(const int *)old; }
+               long run(void) { kept += 5; return kept; }";
+    // Data without a name in a section of the same name and size.
+    let unnamed = "asm(\".bss\\n.Lunnamed: .zero 4\\n.text\");
+        long run(void) { int n; asm volatile(\"incl .Lunnamed(%%rip)\\n movl .Lunnamed(%%rip), %0\" : \"=r\"(n)); return n; }";
+    let compiled = |source| support::gcc(&["-O1", "-fPIC"], source);
+    let (Some(old), Some(new), Some(unnamed)) = (compiled(old), compiled(new), compiled(unnamed)) else { return };
+    let program = Program::new(&[("a.o", &old)]);
+    assert_eq!(program.call("run"), 5);
+    assert_eq!(program.reload("a.o", &new).diff.moved_variables, ["kept"]);
+    assert_eq!(program.call("run"), 10);
+    drop(program.reload("a.o", &unnamed));
+    assert_eq!(program.call("run"), 1);
 }
 
 #[test]
