@@ -100,6 +100,7 @@ impl PrivatePages {
     ///
     /// # Panics
     /// If the pages are not sealed.
+    #[cfg(feature = "executor")]
     pub(crate) fn sealed_byte(&self) -> u8 {
         assert!(self.is_sealed, "the pages are not sealed, and may be written meanwhile");
         // SAFETY: O1 - `self` owns the mapping, which is readable. By the assertion nobody writes it. Volatile, because the kernel

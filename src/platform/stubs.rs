@@ -73,11 +73,12 @@ impl HasMemory for Arc<StubBlock> {
 
 impl StubManager {
     /// Makes a manager that allocates stubs for this process from `memory`.
+    #[cfg(feature = "unstable")]
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
         StubManager::for_arch(memory, Arch::NATIVE)
     }
 
-    /// As [`new`](Self::new), for code of an architecture.
+    /// Makes a manager that allocates stubs for code of an architecture from `memory`.
     pub(crate) fn for_arch(memory: Arc<dyn MemoryManager>, arch: Arch) -> Arc<StubManager> {
         let tables = StubTables {
             ledger: MemoryLedger::new(),
