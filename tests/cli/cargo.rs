@@ -2,6 +2,8 @@
 //! with a line for each test.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use jittison_test_support::require;
@@ -95,8 +97,16 @@ fn functions_of_a_cargo_package_follow() {
     let names = |list: &Value| list.as_array().expect("a list").iter().map(Value::to_string).collect::<String>();
     assert!(names(&event["added"]).contains("twice"), "{event}");
     assert_eq!(program.ask(), "second 4 100");
-    program.edit(&part("format!(\"second {} {}\", twice(number), state.0)", "fn twice(n: u64) -> u64 { 20 * n }"));
-    assert_eq!(program.ask(), "second 60 100");
+    program.edit(&part(
+        "format!(\"{TEXT} {} {}\", twice(number), state.0)",
+        "static TEXT: &str = \"third\"; fn twice(n: u64) -> u64 { 20 * n }",
+    ));
+    assert_eq!(program.ask(), "third 60 100");
+    program.edit(&part(
+        "format!(\"{TEXT} {} {}\", twice(number), state.0)",
+        "static TEXT: &str = \"fourth\"; fn twice(n: u64) -> u64 { 20 * n }",
+    ));
+    assert_eq!(program.ask(), "fourth 80 100");
     assert_eq!(program.watched.end(), (Some(7), String::new()));
 }
 
@@ -259,6 +269,8 @@ fn threads_that_run_follow_at_their_next_call() {
                      (questions, answered)
                  }}).collect())
              }}
+             thread_local! {{ static CALLS: std::cell::RefCell<Vec<u64>> = std::cell::RefCell::new(Vec::new()); }}
+             fn calls(number: u64) -> usize {{ CALLS.with_borrow_mut(|calls| {{ calls.push(number); calls.len() }}) }}
              fn work(thread: u64, number: u64) -> String {{ {work} }}
              pub fn answer(state: &mut State, number: u64) -> String {{
                  state.0.iter().for_each(|(questions, _)| questions.send(number).unwrap());
@@ -266,11 +278,14 @@ fn threads_that_run_follow_at_their_next_call() {
              }}"
         )
     };
-    let Some(mut program) = Running::start(&part("format!(\"{}\", thread + number)")) else { return };
+    let Some(mut program) = Running::start(&part("format!(\"{}\", thread + number + calls(number) as u64 - 1)")) else {
+        return;
+    };
     assert_eq!(program.ask(), "1 2 3 4");
     for round in 1..4 {
-        program.edit(&part(&format!("format!(\"{round}:{{}}\", thread * number)")));
-        let expected: Vec<String> = (0..4).map(|thread| format!("{round}:{}", thread * (round + 1))).collect();
+        program.edit(&part(&format!("format!(\"{round}:{{}}/{{}}\", thread * number, calls(number))")));
+        let expected: Vec<String> =
+            (0..4).map(|thread| format!("{round}:{}/{}", thread * (round + 1), round + 1)).collect();
         assert_eq!(program.ask(), expected.join(" "));
     }
 }
@@ -552,4 +567,45 @@ fn a_static_of_a_method_is_refused_by_name_if_its_impl_block_got_another_number(
     assert!(program.edit_refused(&part("impl Counter { pub fn more() {} }", 1)).contains("COUNT"));
     program.edit(&part("", 10));
     assert_eq!((program.ask(), program.ask()), ("6".to_string(), "16".to_string()));
+}
+
+#[test]
+fn the_example_serves_pages_that_follow() {
+    if require("cargo").is_none() {
+        return;
+    }
+    let directory = directory();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch_rust");
+    let read = |file: &str| fs::read_to_string(example.join(file)).expect("the example is there");
+    for file in ["Cargo.toml", "src/main.rs", "src/pages.rs"] {
+        save(&directory, file, &read(file));
+    }
+    let arguments = ["--cargo", "--", "0"].map(String::from);
+    let mut watched = Watched::start_in(directory, &arguments);
+    let address = watched.line().trim_start_matches("http://").trim_end_matches('/').to_string();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(&address).expect("the server listens");
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the answer is text");
+        answer.lines().last().unwrap_or_default().to_string()
+    };
+    assert_eq!((ask("/"), ask("/squares")), ("hello, visitor 1".to_string(), "1 4 9 16 25".to_string()));
+    let edited = read("src/pages.rs").replace("hello, visitor", "good day, visitor").replace("n * n", "n * n * n");
+    let mut edit = |text: &str, expected: &str| {
+        save(&watched.directory, "src/pages.rs", text);
+        let event = watched.event();
+        assert_eq!(event["event"], expected, "{event}");
+    };
+    edit(&edited, "reloaded");
+    assert_eq!((ask("/"), ask("/squares")), ("good day, visitor 3".to_string(), "1 8 27 64 125".to_string()));
+    // A page that panics, and a layout that cannot follow.
+    let panics = edited.replace(
+        "let squares",
+        "std::panic::set_hook(Box::new(|_| ())); panic!(); #[allow(unreachable_code)] let squares",
+    );
+    edit(&panics, "reloaded");
+    assert_eq!((ask("/squares"), ask("/")), ("this page panicked".to_string(), "good day, visitor 6".to_string()));
+    edit(&edited.replace("count: u64,", "count: u64, more: u64,").replace("count: 5", "count: 5, more: 1"), "refused");
+    assert_eq!(ask("/"), "good day, visitor 7");
 }

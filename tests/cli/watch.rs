@@ -89,6 +89,11 @@ impl Watched {
 
     pub fn ask(&mut self) -> String {
         self.input.as_mut().expect("it was not closed").write_all(b"\n").expect("the program reads");
+        self.line()
+    }
+
+    /// The next line of the program.
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("an answer is text");
         line.trim().to_string()
@@ -105,6 +110,14 @@ impl Watched {
         let mut rest = String::new();
         self.events.read_to_string(&mut rest).expect("events are text");
         (status.code(), rest)
+    }
+}
+
+/// A program that does not end, or whose test failed, is killed.
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

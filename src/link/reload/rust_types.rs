@@ -306,7 +306,7 @@ const IN_TYPES: [DwTag; 5] = [
     dw::DW_TAG_variant,
 ];
 /// The tags that are read.
-const KEPT: [DwTag; 17] = [
+const KEPT: [DwTag; 19] = [
     dw::DW_TAG_compile_unit,
     dw::DW_TAG_namespace,
     dw::DW_TAG_structure_type,
@@ -317,6 +317,9 @@ const KEPT: [DwTag; 17] = [
     dw::DW_TAG_member,
     dw::DW_TAG_enumerator,
     dw::DW_TAG_subprogram,
+    // Their parameters are not those of the function around them.
+    dw::DW_TAG_lexical_block,
+    dw::DW_TAG_inlined_subroutine,
     dw::DW_TAG_formal_parameter,
     dw::DW_TAG_variable,
     dw::DW_TAG_base_type,

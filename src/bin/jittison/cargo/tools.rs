@@ -8,6 +8,7 @@
 //! | `link-dead-code` | functions stay visible to other objects, so callers in the same crate reach them by a stub, too |
 //! | `opt-level=0` | no code relies on the body of a function that may be replaced |
 //! | `symbol-mangling-version=v0` | names say what is a closure |
+//! | `debuginfo=2` | types are compared |
 //! | `lto=off`, `strip=none` | the objects are code, with their symbols |
 //!
 //! `jittison-linker` links nothing. It keeps the objects, which rustc would delete, and writes a [`LinkRecord`].
@@ -194,11 +195,12 @@ fn numbered(name: &str, number: usize) -> String {
     if number == 0 { name.to_string() } else { format!("{name}#{number}") }
 }
 
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 7] = [
     "-Ccodegen-units=1",
     "-Clink-dead-code",
     "-Copt-level=0",
     "-Csymbol-mangling-version=v0",
+    "-Cdebuginfo=2",
     "-Clto=off",
     "-Cstrip=none",
 ];
