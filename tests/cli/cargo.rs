@@ -227,6 +227,7 @@ fn a_future_that_began_ends_as_it_was_and_the_next_one_is_new() {
 
 #[test]
 fn panics_pass_from_new_code_to_old_code_and_drop_what_is_between() {
+    // Shares the process: the text with the hook is that of another program.
     let part = |fails: &str| {
         format!(
             "use std::panic::{{catch_unwind, AssertUnwindSafe}};
@@ -571,6 +572,7 @@ fn a_static_of_a_method_is_refused_by_name_if_its_impl_block_got_another_number(
 
 #[test]
 fn the_example_serves_pages_that_follow() {
+    // Shares the process: the text with the hook is that of another program.
     if require("cargo").is_none() {
         return;
     }
