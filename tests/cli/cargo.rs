@@ -181,12 +181,16 @@ fn a_closure_that_was_stored_stays_as_it_was() {
     let before = part("Box::new(move |n| format!(\"{}/{}\", show(first), n))");
     let Some(mut program) = Running::start(&before) else { return };
     assert_eq!(program.ask(), "old 1/1");
-    // It has more in it, and there is one before it. What it calls follows.
+    // It has more in it. What the old one calls follows.
+    let larger = "let text = \"y\".repeat(3); Box::new(move |n| format!(\"{text}{}/{}\", show(first), n))";
+    program.edit(&part(larger).replace("old {", "mid {"));
+    assert_eq!(program.ask(), "mid 1/2 yyymid 2/2");
+    // There is one before it.
     let after = "let text = \"x\".repeat(3); let f = move |n: u64| n + first; Box::new(move |n| format!(\"{text}{}{}\", f(n), first))";
     program.edit(&part(after).replace("old {", "new {"));
-    assert_eq!(program.ask(), "new 1/2 xxx42");
+    assert_eq!(program.ask(), "new 1/3 yyynew 2/3");
     program.edit(&part("Box::new(move |_| first.to_string())").replace("old {", "last {"));
-    assert_eq!(program.ask(), "last 1/3 xxx52");
+    assert_eq!(program.ask(), "last 1/4 yyylast 2/4");
 }
 
 #[test]
