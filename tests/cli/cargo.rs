@@ -9,7 +9,7 @@ use std::path::Path;
 use jittison_test_support::require;
 use serde_json::Value;
 
-use crate::native::directory;
+use crate::native::{FAILED, directory};
 use crate::watch::Watched;
 
 /// The loop that runs. For each line of its input it writes what `parts::answer` says.
@@ -572,6 +572,40 @@ fn a_static_of_a_method_is_refused_by_name_if_its_impl_block_got_another_number(
     assert!(program.edit_refused(&part("impl Counter { pub fn more() {} }", 1)).contains("COUNT"));
     program.edit(&part("", 10));
     assert_eq!((program.ask(), program.ask()), ("6".to_string(), "16".to_string()));
+}
+
+#[test]
+fn cargo_finds_the_command_and_passes_the_arguments_of_the_program_on() {
+    if require("cargo").is_none() {
+        return;
+    }
+    let directory = directory();
+    save(
+        &directory,
+        "Cargo.toml",
+        "[package]\nname = \"many\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n",
+    );
+    let main = |text: &str| {
+        format!("fn main() {{ println!(\"{text} {{:?}}\", std::env::args().skip(1).collect::<Vec<_>>()); }}")
+    };
+    save(&directory, "src/bin/one.rs", &main("one"));
+    save(&directory, "src/bin/two.rs", &main("two"));
+    save(&directory, "examples/three.rs", &main("three"));
+    let cargo = |arguments: &[&str]| {
+        let mut command = assert_cmd::cargo_bin_cmd!("cargo-jittison");
+        command.current_dir(&*directory).args(["jittison", "run"]).args(arguments).assert()
+    };
+    let several = cargo(&["--", "a"]).code(FAILED).get_output().stderr.clone();
+    let several = String::from_utf8_lossy(&several).into_owned();
+    assert!(
+        several.contains("several programs: one, two") || several.contains("several programs: two, one"),
+        "{several}"
+    );
+    cargo(&["--bin", "two", "--", "a", "b c"]).success().stdout("two [\"a\", \"b c\"]\n");
+    cargo(&["--example", "three"]).success().stdout("three []\n");
+    // Nothing has to be compiled, and the program is another one.
+    cargo(&["--bin", "one"]).success().stdout("one []\n");
+    cargo(&["--bin", "two"]).success().stdout("two []\n");
 }
 
 #[test]
