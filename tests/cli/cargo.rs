@@ -9,7 +9,7 @@ use std::path::Path;
 use jittison_test_support::require;
 use serde_json::Value;
 
-use crate::native::{FAILED, directory};
+use crate::native::{FAILED, directory, jittison};
 use crate::watch::Watched;
 
 /// The loop that runs. For each line of its input it writes what `parts::answer` says.
@@ -340,6 +340,11 @@ fn a_source_that_does_not_compile_changes_nothing_and_its_error_is_shown() {
     assert_eq!(program.ask(), "a 1");
     program.edit(&part("format!(\"c {number}\")", ""));
     assert_eq!(program.ask(), "c 2");
+
+    program.save("src/parts.rs", "!");
+    let started = jittison(&program.watched.directory).args(["watch", "--json", "--cargo"]).assert().code(FAILED);
+    let shown = String::from_utf8_lossy(&started.get_output().stderr).into_owned();
+    assert!(shown.contains("\"build_failed\"") && shown.contains("src/parts.rs"), "{shown}");
 }
 
 #[test]
@@ -383,13 +388,41 @@ fn a_trait_with_another_method_is_refused_by_name() {
     assert_eq!(program.ask(), "5");
     let error = program.edit_refused(&part("fn name(&self) -> u64 { 7 }", "state.0.name() + state.0.speak()"));
     assert!(error.contains("dyn edited::parts::Speak"), "{error}");
-    // The same place in the table, and other parameters.
+    // The same places in the table for other methods.
+    let two = |order: &str| {
+        part(order, "state.0.speak()").replace("u64 { self.0 }", "u64 { self.0 } fn name(&self) -> u64 { 7 }")
+    };
+    let renamed = part("", "state.0.say()").replace("speak(", "say(");
+    assert!(program.edit_refused(&renamed).contains("{vtable}"));
+    let error = program.edit_refused(&two("fn name(&self) -> u64;"));
+    assert!(error.contains("dyn edited::parts::Speak"), "{error}");
+    // The same place, and other parameters.
     let other = part("", "state.0.speak(1)")
         .replace("speak(&self)", "speak(&self, more: u64)")
         .replace("self.0 }", "self.0 + more }");
     let error = program.edit_refused(&other);
     assert!(error.contains("speak") && error.contains("`dyn` type"), "{error}");
     assert_eq!(program.ask(), "5");
+}
+
+#[test]
+fn a_trait_whose_methods_changed_their_order_is_refused_by_name() {
+    let part = |methods: &str, more: u64| {
+        format!(
+            "pub trait Speak {{ {methods} }} struct Cat(u64);
+             impl Speak for Cat {{ fn one(&self) -> u64 {{ self.0 + {more} }} fn two(&self) -> u64 {{ self.0 + 1 }} }}
+             pub struct State(Box<dyn Speak>); pub fn start() -> State {{ State(Box::new(Cat(5))) }}
+             pub fn answer(state: &mut State, _: u64) -> String {{ format!(\"{{}} {{}}\", state.0.one(), state.0.two()) }}"
+        )
+    };
+    let (one, two) = ("fn one(&self) -> u64;", "fn two(&self) -> u64;");
+    let Some(mut program) = Running::start(&part(&format!("{one} {two}"), 0)) else { return };
+    assert_eq!(program.ask(), "5 6");
+    let error = program.edit_refused(&part(&format!("{two} {one}"), 0));
+    assert!(error.contains("<edited::parts::Cat as edited::parts::Speak>"), "{error}");
+    assert_eq!(program.ask(), "5 6");
+    program.edit(&part(&format!("{one} {two}"), 10));
+    assert_eq!(program.ask(), "15 6");
 }
 
 #[test]

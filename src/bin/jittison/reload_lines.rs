@@ -28,6 +28,10 @@ impl Lines {
         Lines { is_json }
     }
 
+    pub fn is_json(&self) -> bool {
+        self.is_json
+    }
+
     pub fn watching<'a>(&self, objects: impl Iterator<Item = &'a str>, sources: &[PathBuf]) {
         let objects: Vec<&str> = objects.collect();
         let sources: Vec<String> = sources.iter().map(|folder| folder.display().to_string()).collect();

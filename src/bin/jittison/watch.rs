@@ -40,8 +40,7 @@ fn build(args: &WatchArgs, lines: &Lines) -> Result<Build, String> {
         return Ok(Build::Database(database));
     }
     if args.cargo.cargo {
-        let shows_progress = !args.json;
-        return Ok(Build::Cargo(Box::new(CargoBuild::open(&args.cargo, shows_progress)?)));
+        return Ok(Build::Cargo(Box::new(CargoBuild::open(&args.cargo, lines)?)));
     }
     let Some(command) = args.build.clone() else { return Ok(Build::Elsewhere) };
     let sources: Result<Vec<PathBuf>, String> = args.sources.iter().map(|folder| real_path(folder)).collect();

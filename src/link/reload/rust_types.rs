@@ -3,7 +3,8 @@
 //!
 //! | recorded | by | compared because |
 //! |---|---|---|
-//! | the layout of a `struct`, `enum` or `union`; the methods of a `dyn` type | its path | objects of it exist |
+//! | the layout of a `struct`, `enum` or `union` | its path | objects of it exist |
+//! | the functions in the table of a `dyn` type, in their order | the name of the table | the same |
 //! | the types of the parameters and of the result of a function | its symbol | a loop that runs goes on calling it |
 //! | whether the result has a closure or a `Future` of the crate in it | its symbol | its type changes with its body |
 //! | the type of a `static` | its symbol | it keeps its value |
@@ -15,10 +16,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use gimli::{AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, constants as dw};
+use gimli::{AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Section as _, Unit, UnitOffset, constants as dw};
 
-use crate::link::reload::object_file::{ObjectFile, Section};
+use crate::link::reload::object_file::{ObjectFile, Relocation, Section};
 use crate::link::reload::refusal::Refusal;
+use crate::link::reload::rust_names::RustName;
 
 /// What debug information says of types.
 #[derive(Debug, Default)]
@@ -47,7 +49,7 @@ impl RustTypes {
         let has_rust = |section: &Section<'_>| section.name == ".debug_info" && section.flags & SHF_COMPRESSED == 0;
         if file.sections.iter().any(has_rust) {
             let sections = Sections::new(file);
-            let _ = read_units(&sections, &mut types);
+            let _ = read_units(file, &sections, &mut types);
         }
         types
     }
@@ -110,7 +112,7 @@ fn relocated<'a>(file: &'a ObjectFile<'_>, section: &'a Section<'_>) -> Cow<'a, 
     Cow::Owned(bytes)
 }
 
-fn read_units(sections: &Sections<'_>, types: &mut RustTypes) -> gimli::Result<()> {
+fn read_units(file: &ObjectFile<'_>, sections: &Sections<'_>, types: &mut RustTypes) -> gimli::Result<()> {
     let load = |id: gimli::SectionId| -> gimli::Result<Slice<'_>> {
         let bytes = sections.0.get(id.name()).map(|bytes| &**bytes).unwrap_or_default();
         Ok(EndianSlice::new(bytes, LittleEndian))
@@ -122,7 +124,9 @@ fn read_units(sections: &Sections<'_>, types: &mut RustTypes) -> gimli::Result<(
         let mut entries = unit.entries();
         let language = entries.next_dfs()?.and_then(|root| root.attr_value(dw::DW_AT_language));
         if language == Some(AttributeValue::Language(dw::DW_LANG_Rust)) {
-            Tree::read(&dwarf, &unit)?.record(types);
+            let tree = Tree::read(&dwarf, &unit)?;
+            tree.record(types);
+            tree.record_tables(file, types);
         }
     }
     Ok(())
@@ -140,6 +144,8 @@ struct Entry<'a> {
     specification: Option<UnitOffset>,
     /// Sizes, places and values, in the order of `NUMBERS`.
     numbers: [Option<u64>; NUMBERS.len()],
+    /// For a variable: the offset in bytes in `.debug_info` of the expression that is its place.
+    place_at: Option<usize>,
 }
 
 /// The entries of a unit.
@@ -172,6 +178,10 @@ impl<'a> Tree<'a> {
                 let attribute = entry.attr(name)?;
                 attribute.udata_value().or_else(|| attribute.sdata_value().map(|value| value as u64))
             };
+            let place_at = match entry.attr_value(dw::DW_AT_location) {
+                Some(AttributeValue::Exprloc(place)) => Some(place.0.offset_from(*dwarf.debug_info.reader())),
+                _ => None,
+            };
             let parent = open.last().copied().flatten();
             let position = tree.entries.len();
             tree.entries.push(Entry {
@@ -183,6 +193,7 @@ impl<'a> Tree<'a> {
                 a_type: reference(dw::DW_AT_type),
                 specification: reference(dw::DW_AT_specification),
                 numbers: NUMBERS.map(number),
+                place_at,
             });
             tree.positions.insert(entry.offset(), position);
             if let Some(parent) = parent {
@@ -224,6 +235,29 @@ impl<'a> Tree<'a> {
         *layout = layout.wrapping_add(hasher.finish());
     }
 
+    /// The tables of `dyn` types: a slot is called by its number.
+    fn record_tables(&self, file: &ObjectFile<'_>, types: &mut RustTypes) {
+        let info = file.sections.iter().find(|section| section.name == ".debug_info");
+        let relocations = info.into_iter().flat_map(|info| &info.relocations);
+        let places: HashMap<u64, &Relocation> = relocations.map(|relocation| (relocation.offset, relocation)).collect();
+        for (position, entry) in self.entries.iter().enumerate() {
+            let Some(at) = entry.place_at.filter(|_| entry.name.is_some_and(|name| name.ends_with("{vtable}"))) else {
+                continue;
+            };
+            let name = self.path(position);
+            // After the operation `DW_OP_addr`.
+            let target = places.get(&(at as u64 + 1)).and_then(|relocation| file.target(relocation));
+            if let Some((section, start)) = target.filter(|_| !is_closure(&name)) {
+                let size = self.position_of(entry.a_type).and_then(|table| self.entries[table].numbers[0]).unwrap_or(0);
+                types.layouts.insert(name, hash_of_table(file, section, start as u64, size));
+            }
+        }
+    }
+
+    fn position_of(&self, offset: Option<UnitOffset>) -> Option<usize> {
+        self.positions.get(&offset?).copied()
+    }
+
     fn hash_layout(&self, position: usize, hasher: &mut DefaultHasher) {
         let entry = &self.entries[position];
         (entry.tag.0, entry.name, entry.numbers, self.type_name(entry.a_type)).hash(hasher);
@@ -238,7 +272,8 @@ impl<'a> Tree<'a> {
         // The declaration of a method is in its type, and has the result.
         let declared = entry.specification.and_then(|offset| self.positions.get(&offset)).map(|at| &self.entries[*at]);
         let declaration = declared.unwrap_or(entry);
-        let Some(symbol) = entry.symbol.or(declaration.symbol) else { return };
+        // `#[no_mangle]`: the name is that of the symbol.
+        let Some(symbol) = entry.symbol.or(declaration.symbol).or(declaration.name) else { return };
         let result = self.type_name(declaration.a_type);
         let mut hasher = DefaultHasher::new();
         result.hash(&mut hasher);
@@ -263,8 +298,8 @@ impl<'a> Tree<'a> {
     }
 
     fn type_name(&self, offset: Option<UnitOffset>) -> String {
-        let Some(position) = offset.and_then(|offset| self.positions.get(&offset)) else { return String::new() };
-        let entry = &self.entries[*position];
+        let Some(position) = self.position_of(offset) else { return String::new() };
+        let entry = &self.entries[position];
         match entry.tag {
             // It has no name.
             dw::DW_TAG_array_type => {
@@ -272,9 +307,20 @@ impl<'a> Tree<'a> {
                     entry.children.first().and_then(|range| self.entries[*range].numbers.iter().flatten().next());
                 format!("[{}; {}]", self.type_name(entry.a_type), count.copied().unwrap_or_default())
             }
-            _ => self.path(*position),
+            _ => self.path(position),
         }
     }
+}
+
+/// A hash of the functions in a table, in their order.
+fn hash_of_table(file: &ObjectFile<'_>, section: usize, start: u64, size: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let is_inside = |relocation: &&Relocation| (start..start.saturating_add(size)).contains(&relocation.offset);
+    for relocation in file.sections[section].relocations.iter().filter(is_inside) {
+        let name = RustName::read(file.symbols[relocation.symbol].name).filter(|name| !name.mentions_closure);
+        (relocation.offset - start, name.map(|name| name.unnumbered)).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Whether a type is that of a closure or of the state of an `async` function, or has such a type as an argument.

@@ -19,6 +19,7 @@ use crate::cargo::tools::{LINKER, PACKAGES, RUSTC, TOOLS, WRAPPER};
 use crate::database::{CLOCK_TICK, dependencies_of};
 use crate::follower::real_path;
 use crate::inputs::BuiltInput;
+use crate::reload_lines::Lines;
 
 /// A program of a Cargo package.
 pub struct CargoBuild {
@@ -44,7 +45,8 @@ impl CargoBuild {
     ///
     /// # Errors
     /// Cargo fails, or builds no program or several.
-    pub fn open(args: &CargoArgs, shows_progress: bool) -> Result<CargoBuild, String> {
+    pub fn open(args: &CargoArgs, lines: &Lines) -> Result<CargoBuild, String> {
+        let shows_progress = !lines.is_json();
         let metadata = metadata(args, shows_progress)?;
         let packages = local_packages(&metadata);
         let target_folder =
@@ -52,10 +54,10 @@ impl CargoBuild {
         let target_folder = Path::new(target_folder).join("jittison-watch");
         let tools = target_folder.join("tools");
         create_tools(&tools)?;
-        let lines: Vec<&str> = packages.iter().filter_map(|folder| folder.to_str()).collect();
+        let folders: Vec<&str> = packages.iter().filter_map(|folder| folder.to_str()).collect();
         let mut environment = vec![
             ("RUSTC_WRAPPER", tools.join(RUSTC).into_os_string()),
-            (PACKAGES, lines.join("\n").into()),
+            (PACKAGES, folders.join("\n").into()),
             (TOOLS, tools.into_os_string()),
         ];
         environment.extend(std::env::var_os("RUSTC_WRAPPER").map(|wrapper| (WRAPPER, wrapper)));
@@ -70,7 +72,12 @@ impl CargoBuild {
             seen: HashMap::new(),
             built_at: SystemTime::UNIX_EPOCH,
         };
-        let output = build.cargo(shows_progress).map_err(|failure| failure.output + NOT_STARTED)?;
+        let output = build.cargo(shows_progress).map_err(|failure| {
+            if !shows_progress {
+                lines.build_failed(&failure);
+            }
+            NOT_STARTED.to_string()
+        })?;
         build.program = only_program(&output)?;
         build.record = LinkRecord::read(&build.program)?;
         build.read_sources()?;
