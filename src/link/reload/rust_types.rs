@@ -229,7 +229,7 @@ impl<'a> Tree<'a> {
             return;
         }
         let mut hasher = DefaultHasher::new();
-        self.hash_layout(position, &mut hasher);
+        self.hash_layout(position, &mut hasher, 0);
         // Several crates may have types of one path.
         let layout = types.layouts.entry(path).or_default();
         *layout = layout.wrapping_add(hasher.finish());
@@ -258,11 +258,13 @@ impl<'a> Tree<'a> {
         self.positions.get(&offset?).copied()
     }
 
-    fn hash_layout(&self, position: usize, hasher: &mut DefaultHasher) {
+    fn hash_layout(&self, position: usize, hasher: &mut DefaultHasher, depth: usize) {
         let entry = &self.entries[position];
         (entry.tag.0, entry.name, entry.numbers, self.type_name(entry.a_type)).hash(hasher);
         for child in entry.children.iter().filter(|child| self.entries[**child].tag != dw::DW_TAG_subprogram) {
-            self.hash_layout(*child, hasher);
+            if depth < DEEPEST {
+                self.hash_layout(*child, hasher, depth + 1);
+            }
         }
         hasher.write_u8(0);
     }
@@ -298,17 +300,18 @@ impl<'a> Tree<'a> {
     }
 
     fn type_name(&self, offset: Option<UnitOffset>) -> String {
-        let Some(position) = self.position_of(offset) else { return String::new() };
-        let entry = &self.entries[position];
-        match entry.tag {
-            // It has no name.
-            dw::DW_TAG_array_type => {
-                let count =
-                    entry.children.first().and_then(|range| self.entries[*range].numbers.iter().flatten().next());
-                format!("[{}; {}]", self.type_name(entry.a_type), count.copied().unwrap_or_default())
+        // The types of the elements of arrays, which have no names.
+        let (mut next, mut counts) = (self.position_of(offset), String::new());
+        while let Some(array) = next.filter(|position| self.entries[*position].tag == dw::DW_TAG_array_type) {
+            if counts.len() > LONGEST_COUNTS {
+                break;
             }
-            _ => self.path(position),
+            let entry = &self.entries[array];
+            let count = entry.children.first().and_then(|range| self.entries[*range].numbers.iter().flatten().next());
+            counts += &format!("[{}]", count.copied().unwrap_or_default());
+            next = self.position_of(entry.a_type);
         }
+        counts + &next.map(|position| self.path(position)).unwrap_or_default()
     }
 }
 
@@ -334,6 +337,10 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
+/// How deep types are nested in types that are compared.
+const DEEPEST: usize = 64;
+/// Bytes of the text for the counts of an array. A broken object may have an array of itself.
+const LONGEST_COUNTS: usize = 256;
 /// The attributes that a layout has.
 const NUMBERS: [gimli::DwAt; 6] = [
     dw::DW_AT_byte_size,
