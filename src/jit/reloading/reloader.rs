@@ -58,6 +58,9 @@ use crate::sync::Mutex;
 /// # Limits
 /// What is not counted as a call, for example a thread that linked code starts, must be inside a counted call: see
 /// [`Patchable`](crate::Patchable).
+///
+/// Of Rust objects with debug information, types are compared: a reload is refused if a layout changed. Code of closures belongs to its
+/// version. `docs/watch.md` says how to compile them.
 pub struct Reloader {
     home: Home,
     /// Held by the thread that adds or reloads an object. It takes the state out meanwhile.

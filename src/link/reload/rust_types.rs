@@ -13,10 +13,11 @@
 //! debug information, have none of this.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use gimli::{AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Section as _, Unit, UnitOffset, constants as dw};
+use rustc_hash::FxHashMap;
 
 use crate::link::reload::object_file::{ObjectFile, Relocation, Section};
 use crate::link::reload::refusal::Refusal;
@@ -27,9 +28,9 @@ use crate::link::reload::rust_names::RustName;
 pub(super) struct RustTypes {
     /// A hash of each layout, by the path of the type.
     pub(super) layouts: BTreeMap<String, u64>,
-    pub(super) signatures: HashMap<String, Signature>,
+    pub(super) signatures: FxHashMap<String, Signature>,
     /// A hash of the type of each `static`, by symbol.
-    pub(super) statics: HashMap<String, u64>,
+    pub(super) statics: FxHashMap<String, u64>,
 }
 
 /// The types of a function.
@@ -86,7 +87,7 @@ impl RustTypes {
 }
 
 /// The debug sections of an object, with their relocations applied as far as they lead to other debug sections.
-struct Sections<'a>(HashMap<&'a str, Cow<'a, [u8]>>);
+struct Sections<'a>(FxHashMap<&'a str, Cow<'a, [u8]>>);
 
 impl<'a> Sections<'a> {
     fn new(file: &'a ObjectFile<'_>) -> Sections<'a> {
@@ -151,12 +152,12 @@ struct Entry<'a> {
 /// The entries of a unit.
 struct Tree<'a> {
     entries: Vec<Entry<'a>>,
-    positions: HashMap<UnitOffset, usize>,
+    positions: FxHashMap<UnitOffset, usize>,
 }
 
 impl<'a> Tree<'a> {
     fn read(dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> gimli::Result<Tree<'a>> {
-        let mut tree = Tree { entries: Vec::new(), positions: HashMap::new() };
+        let mut tree = Tree { entries: Vec::new(), positions: FxHashMap::default() };
         // For each depth, the entry that is open there. `None` for one that is left out.
         let mut open: Vec<Option<usize>> = Vec::new();
         let mut cursor = unit.entries();
@@ -239,7 +240,8 @@ impl<'a> Tree<'a> {
     fn record_tables(&self, file: &ObjectFile<'_>, types: &mut RustTypes) {
         let info = file.sections.iter().find(|section| section.name == ".debug_info");
         let relocations = info.into_iter().flat_map(|info| &info.relocations);
-        let places: HashMap<u64, &Relocation> = relocations.map(|relocation| (relocation.offset, relocation)).collect();
+        let places: FxHashMap<u64, &Relocation> =
+            relocations.map(|relocation| (relocation.offset, relocation)).collect();
         for (position, entry) in self.entries.iter().enumerate() {
             let Some(at) = entry.place_at.filter(|_| entry.name.is_some_and(|name| name.ends_with("{vtable}"))) else {
                 continue;
