@@ -39,6 +39,11 @@ impl Running {
     }
 
     fn start_package(files: &[(&str, &str)], dependencies: &str) -> Option<Running> {
+        Running::start_with(&[], files, dependencies)
+    }
+
+    /// Starts a package with more options of `watch`, and these dependencies.
+    fn start_with(options: &[&str], files: &[(&str, &str)], dependencies: &str) -> Option<Running> {
         require("cargo")?;
         let directory = directory();
         let manifest = format!(
@@ -46,7 +51,8 @@ impl Running {
         );
         save(&directory, "Cargo.toml", &manifest);
         files.iter().for_each(|(file, text)| save(&directory, file, text));
-        Some(Running { watched: Watched::start_in(directory, &["--cargo".to_string()]) })
+        let arguments: Vec<String> = ["--cargo"].iter().chain(options).map(|option| option.to_string()).collect();
+        Some(Running { watched: Watched::start_in(directory, &arguments) })
     }
 
     fn save(&self, file: &str, text: &str) {
@@ -107,6 +113,19 @@ fn functions_of_a_cargo_package_follow() {
         "static TEXT: &str = \"fourth\"; fn twice(n: u64) -> u64 { 20 * n }",
     ));
     assert_eq!(program.ask(), "fourth 80 100");
+    assert_eq!(program.watched.end(), (Some(7), String::new()));
+}
+
+#[test]
+fn a_cargo_package_that_runs_in_an_executor_follows() {
+    if !jittison_test_tools::require_x86_64() {
+        return;
+    }
+    let files = [("src/main.rs", MAIN), ("src/parts.rs", &*part("format!(\"first {number}\")", ""))];
+    let Some(mut program) = Running::start_with(&["--executor"], &files, "") else { return };
+    assert_eq!(program.ask(), "first 1");
+    program.edit(&part("format!(\"second {number}\")", ""));
+    assert_eq!(program.ask(), "second 2");
     assert_eq!(program.watched.end(), (Some(7), String::new()));
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
@@ -61,8 +62,13 @@ impl CargoBuild {
             (TOOLS, tools.into_os_string()),
         ];
         environment.extend(std::env::var_os("RUSTC_WRAPPER").map(|wrapper| (WRAPPER, wrapper)));
+        let mut arguments = arguments(args, &target_folder);
+        if shows_progress && std::io::stderr().is_terminal() {
+            // Errors of later builds are read, and shown as they are.
+            arguments.push("--color=always".into());
+        }
         let mut build = CargoBuild {
-            arguments: arguments(args, &target_folder),
+            arguments,
             environment,
             target_folder,
             packages: packages.iter().map(|folder| real_path(folder)).collect::<Result<_, _>>()?,
