@@ -69,7 +69,7 @@ pub use compiling::{
 pub use inner::Jit;
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
-pub use reloading::{Reload, Reloader};
+pub use reloading::{ObjectVersion, Reload, Reloader};
 #[cfg(feature = "executor")]
 pub use remote::RemoteFunction;
 #[cfg(feature = "executor")]

@@ -203,8 +203,8 @@ pub use host::{Function, Symbol};
 pub use jit::TierState;
 pub use jit::{
     CodeLocation, Committed, CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, Jit, JitBuilder,
-    Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,
-    ReOptimized, Reload, Reloader, RolledBack, Stub,
+    ObjectVersion, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent,
+    ReOptimizeLayer, ReOptimized, Reload, Reloader, RolledBack, Stub,
 };
 #[cfg(feature = "executor")]
 pub use jit::{RemoteFunction, Restarted};

@@ -52,6 +52,49 @@ fn a_call_keeps_the_version_that_it_is_in() {
 }
 
 #[test]
+fn versions_says_what_runs_and_what_keeps_each_replaced_version() {
+    let (Some(one), Some(fresh), Some(constant), Some(waits), Some(two)) = (
+        c("long gone(void) { return 0; } long run(void) { return 1; }"),
+        c("static long fresh = 40; long run(void) { return fresh += 2; }"),
+        c("long run(void) { return 2; } long more(void) { return 0; }"),
+        c("long run(void (*wait)(void)) { wait(); return 3; } long more(void) { return 0; }"),
+        c("long run(void) { return 4; }"),
+    ) else {
+        return;
+    };
+    let program = Program::new(&[("a.o", &one)]);
+    for object in [&fresh, &constant, &waits] {
+        drop(program.reload("a.o", object));
+    }
+    static STEP: std::sync::Barrier = std::sync::Barrier::new(2);
+    extern "C" fn wait() {
+        STEP.wait();
+        STEP.wait();
+    }
+    let versions = std::thread::scope(|threads| {
+        let run = support::function::<extern "C" fn(extern "C" fn()) -> i64>(&program.jit, "run");
+        threads.spawn(move || run.call(wait));
+        STEP.wait();
+        drop(program.reload("a.o", &two));
+        // Compared after the caller is out: a failed assertion would leave it waiting.
+        let versions = program.reloader.versions();
+        STEP.wait();
+        versions
+    });
+    let numbers: Vec<_> =
+        versions.iter().map(|version| (version.version, version.functions, version.is_replaced)).collect();
+    assert_eq!(numbers, [(4, 1, false), (3, 2, true), (1, 1, true), (0, 2, true)], "{versions:?}");
+    assert!(versions.iter().all(|version| version.object == "a.o" && version.code_bytes > 0), "{versions:?}");
+    let held =
+        |version: u64| versions.iter().find(|other| other.version == version).map(|found| found.held_by.join("; "));
+    assert_eq!(held(4).as_deref(), Some(""));
+    let of_caller = held(3).unwrap();
+    assert!(of_caller.contains("callers of `more`, which no newer version defines"), "{of_caller}");
+    assert_eq!(held(1).as_deref(), Some("variables or exit handlers that it brought"));
+    assert_eq!(held(0).as_deref(), Some("the program, which was linked with it"));
+}
+
+#[test]
 fn the_last_versions_go_with_the_program() {
     let (Some(one), Some(two)) =
         (numbered(1), c("static long fresh = 40; long more(void) { return 0; } long run(void) { return fresh += 2; }"))

@@ -10,6 +10,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `reload.rs` | what a reload returns |
+//! | `object_version.rs` | [`ObjectVersion`]: the description of a version, and what keeps it in memory |
 //! | `version.rs` | the code of one version, in a dylib of its own; its end |
 //! | `state.rs` | what is known of the program that runs; plans that follow from it |
 //! | `home.rs` | the dylib of the program and its stubs; links versions beside it |
@@ -27,10 +28,12 @@
 //! removal, and its call entry is seen (`src/session/pins/calls.rs`).
 
 mod home;
+mod object_version;
 mod reload;
 mod reloader;
 mod state;
 mod version;
 
+pub use object_version::ObjectVersion;
 pub use reload::Reload;
 pub use reloader::Reloader;

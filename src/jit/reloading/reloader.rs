@@ -16,6 +16,7 @@ use crate::base::{ReentrantGuard, ReentrantLock};
 use crate::error::{Error, Result};
 use crate::jit::inner::Jit;
 use crate::jit::reloading::home::Home;
+use crate::jit::reloading::object_version::ObjectVersion;
 use crate::jit::reloading::reload::Reload;
 use crate::jit::reloading::state::{PlannedVersion, State};
 use crate::link::ObjectBuffer;
@@ -135,6 +136,12 @@ impl Reloader {
     pub fn objects(&self) -> Vec<String> {
         let Ok(taken) = self.take_state() else { return Vec::new() };
         taken.state.objects.keys().cloned().collect()
+    }
+
+    /// The versions that are in memory: for each object the one that runs, by name; then the replaced ones with what keeps them,
+    /// newest first. Waits for a reload of another thread. Empty during a reload of this thread.
+    pub fn versions(&self) -> Vec<ObjectVersion> {
+        self.take_state().map(|taken| taken.state.list()).unwrap_or_default()
     }
 
     /// Replaces an object: links it beside the running program, then lets all stubs of its functions lead to it, one store for

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::jit::reloading::object_version::{CodeSize, ObjectVersion};
 use crate::jit::reloading::version::Version;
 use crate::link::{
     Globals, LiveObject, NewObject, ObjectBuffer, Plan, SharedConstant, StubbedFunction, World, plan_first,
@@ -30,8 +31,16 @@ pub(super) struct State {
     pub(super) versions: BTreeMap<u64, Version>,
     uses: Uses,
     last_version: u64,
+    /// The first versions of objects that were replaced. They are freed with the program.
+    replaced_first: BTreeMap<String, CodeSize>,
     /// Removed versions that may be in memory.
-    retired: Vec<Removal>,
+    retired: Vec<RetiredVersion>,
+}
+
+struct RetiredVersion {
+    /// Its description, without what holds it.
+    version: ObjectVersion,
+    removal: Removal,
 }
 
 /// How many names need each version: of stubs that lead to it, of objects whose newest one it is, of constants that have its
@@ -200,7 +209,11 @@ impl State {
         }
         self.globals.extend(plan.globals);
         self.update_constants(&object, &plan.live, number);
-        self.objects.insert(object.clone(), plan.live);
+        version.size = size_of(&plan.live);
+        let replaced = self.objects.insert(object.clone(), plan.live);
+        if let Some(first) = replaced.filter(|_| !self.newest.contains_key(&object)) {
+            self.replaced_first.insert(object.clone(), size_of(&first));
+        }
         self.uses.replace(self.newest.insert(object, number), number);
         self.versions.insert(number, version);
     }
@@ -226,17 +239,58 @@ impl State {
         let may_go =
             unused.into_iter().filter(|number| self.versions.get(number).is_some_and(|version| !version.stays));
         let unneeded: Vec<u64> = may_go.collect();
-        let versions = unneeded.iter().filter_map(|number| self.versions.remove(number));
-        let retired: Vec<Removal> = versions.filter_map(|version| version.retire(None)).collect();
-        self.retired.extend(retired.iter().cloned());
-        retired
+        let mut removals = Vec::new();
+        for number in unneeded {
+            let Some(code) = self.versions.remove(&number) else { continue };
+            let version = ObjectVersion::new(&code.object, number, code.size);
+            if let Some(removal) = code.retire(None) {
+                removals.push(removal.clone());
+                self.retired.push(RetiredVersion { version, removal });
+            }
+        }
+        removals
     }
 
     /// The number of removed versions that are still in memory.
     pub(super) fn retired_in_memory(&mut self) -> usize {
-        self.retired.retain(|removal| !removal.is_complete());
+        self.retired.retain(|retired| !retired.removal.is_complete());
         self.retired.len()
     }
+
+    /// The versions that are in memory: those that run, then the replaced ones, newest first.
+    pub(super) fn list(&self) -> Vec<ObjectVersion> {
+        let running = self.objects.iter();
+        let mut list: Vec<ObjectVersion> = running
+            .map(|(object, live)| ObjectVersion::new(object, self.running_version(object), size_of(live)))
+            .collect();
+        let first = self.replaced_first.iter().map(|(object, size)| {
+            ObjectVersion::new(object, 0, *size).replaced(vec!["the program, which was linked with it".to_string()])
+        });
+        let needed = self.versions.iter().filter(|(number, version)| self.running_version(&version.object) != **number);
+        let needed = needed.map(|(number, version)| {
+            ObjectVersion::new(&version.object, *number, version.size).replaced(self.needs(*number, version))
+        });
+        let retired = self.retired.iter().filter(|retired| !retired.removal.is_complete());
+        let retired = retired.map(|retired| retired.version.clone().replaced(retired.removal.obstacles()));
+        let mut replaced: Vec<ObjectVersion> = first.chain(needed).chain(retired).collect();
+        replaced.sort_by_key(|version| std::cmp::Reverse(version.version));
+        list.append(&mut replaced);
+        list
+    }
+
+    /// What needs a version that was replaced and not removed.
+    fn needs(&self, number: u64, version: &Version) -> Vec<String> {
+        let functions = self.targets.iter().filter(|(_, target)| **target == number).map(|(name, _)| name);
+        let functions = functions.map(|name| format!("callers of `{name}`, which no newer version defines"));
+        let constants = self.constants.iter().filter(|(_, (_, of))| *of == number).map(|(name, _)| name);
+        let constants = constants.map(|name| format!("readers of the constant `{name}`"));
+        let stays = version.stays.then(|| "variables or exit handlers that it brought".to_string());
+        stays.into_iter().chain(functions).chain(constants).collect()
+    }
+}
+
+fn size_of(live: &LiveObject) -> CodeSize {
+    CodeSize { functions: live.function_count(), bytes: live.code_bytes() }
 }
 
 /// The objects that are linked again: those that changed, and those that need what belongs to a version of one that is linked.

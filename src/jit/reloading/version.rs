@@ -6,6 +6,7 @@ use crate::base::Name;
 use crate::error::Result;
 use crate::jit::inner::JitInner;
 use crate::jit::patching::{keep_for, pin_for_late_bindings, publish_variables};
+use crate::jit::reloading::object_version::CodeSize;
 use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::Arc;
 
@@ -22,6 +23,10 @@ pub(super) struct Version {
     constants: Vec<ResourceTracker>,
     /// Whether it is removed only with the reloader.
     pub(super) stays: bool,
+    /// The name of the object.
+    pub(super) object: String,
+    /// Known from the commit on.
+    pub(super) size: CodeSize,
     is_committed: bool,
 }
 
@@ -32,7 +37,19 @@ impl Version {
         let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
         let session = jit.session.clone();
         let (pin, variables, constants) = (None, None, Vec::new());
-        Ok(Version { session, dylib, tracker, pin, variables, constants, stays: false, is_committed: false })
+        let (object, size) = (object.to_string(), CodeSize::default());
+        Ok(Version {
+            session,
+            dylib,
+            tracker,
+            pin,
+            variables,
+            constants,
+            stays: false,
+            object,
+            size,
+            is_committed: false,
+        })
     }
 
     /// Lets the version find constants of another version by their names. That version stays in memory meanwhile.

@@ -135,6 +135,11 @@ impl LiveObject {
         self.constants.iter().filter_map(|(name, constant)| Some((name.as_str(), constant.shared()?)))
     }
 
+    /// The number of its functions.
+    pub(crate) fn function_count(&self) -> usize {
+        self.functions.len()
+    }
+
     /// The size of its functions in bytes.
     pub(crate) fn code_bytes(&self) -> u64 {
         self.functions.values().fold(0, |bytes: u64, print| bytes.saturating_add(print.size))
