@@ -187,6 +187,18 @@ pub struct WatchArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Show a full screen: objects, replaced versions and what keeps them, memory, events, errors, the output of the program
+    ///
+    /// The program runs in a child process. Its output goes to a pane of the screen. Its standard input is that of this command,
+    /// or empty if that is the terminal. Keys: Tab and Shift-Tab choose a pane, arrows, Page Up, Page Down, Home and End scroll,
+    /// Enter enlarges, q or Ctrl-C interrupts the program.
+    #[arg(long, conflicts_with = "json")]
+    pub tui: bool,
+
+    /// Events go to standard error as the screen of --tui reads them, and the standard error of the program to standard output
+    #[arg(long, hide = true, conflicts_with_all = ["json", "tui"])]
+    pub screen_events: bool,
+
     #[command(flatten)]
     pub run: RunArgs,
 }

@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use jittison::Reloader;
 use jittison::link::ObjectBuffer;
+use jittison::{Jit, MemoryStatistics, ObjectVersion, Reloader};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 
@@ -66,7 +66,12 @@ type Waiting = BTreeMap<Place, ObjectBuffer>;
 
 impl Follower {
     /// Starts to follow. `objects` are the names of the objects with the bytes that run.
-    pub fn start(reloader: Arc<Reloader>, objects: Vec<Loaded>, followed: Followed) -> Result<Follower, String> {
+    pub fn start(
+        jit: &Jit,
+        reloader: Arc<Reloader>,
+        objects: Vec<Loaded>,
+        followed: Followed,
+    ) -> Result<Follower, String> {
         let Followed { build, lines } = followed;
         let (messages, received) = channel();
         let sender = messages.clone();
@@ -92,10 +97,21 @@ impl Follower {
             }
         }
         let (folders, refused, again) = (BTreeSet::new(), BTreeSet::new(), messages.clone());
-        let mut state = State { reloader, objects, folders, build, refused, lines, messages: again };
+        let mut state = State {
+            jit: jit.clone(),
+            reloader,
+            objects,
+            folders,
+            build,
+            refused,
+            lines,
+            reported: None,
+            messages: again,
+        };
         state.watch_sources(&mut watcher)?;
         // What was written since it was read.
         let _ = messages.send(Message::Changed(state.files().into_iter().collect()));
+        state.report_memory();
         let names = state.objects.values().map(|object| object.name.as_str());
         state.lines.watching(names, &state.folders.iter().cloned().collect::<Vec<_>>());
         let thread = thread::Builder::new().name("jittison watch".to_string());
@@ -130,6 +146,7 @@ fn is_complete(kind: &EventKind) -> bool {
 }
 
 struct State {
+    jit: Jit,
     reloader: Arc<Reloader>,
     objects: BTreeMap<Place, Object>,
     /// The folders of sources that are watched.
@@ -138,13 +155,15 @@ struct State {
     /// The objects whose newest bytes were refused.
     refused: BTreeSet<Place>,
     lines: Lines,
+    /// What the screen was told of the memory.
+    reported: Option<(Vec<ObjectVersion>, MemoryStatistics)>,
     /// To this thread itself.
     messages: Sender<Message>,
 }
 
 impl State {
     fn follow(mut self, messages: &Receiver<Message>, mut watcher: RecommendedWatcher) {
-        while let Ok(message) = messages.recv() {
+        while let Some(message) = self.next(messages) {
             let since = Instant::now();
             let mut changed = BTreeSet::new();
             if self.take(message, &mut changed).is_break() {
@@ -177,6 +196,32 @@ impl State {
             if let Err(problem) = self.watch_sources(&mut watcher) {
                 self.lines.refused(&[], &problem);
             }
+        }
+    }
+
+    /// Waits for a message. Meanwhile a screen gets what is in memory, because calls end at any time. `None` after the end.
+    fn next(&mut self, messages: &Receiver<Message>) -> Option<Message> {
+        loop {
+            if !self.lines.shows_memory() {
+                return messages.recv().ok();
+            }
+            match messages.recv_timeout(SCREEN_INTERVAL) {
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Timeout) => self.report_memory(),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Tells a screen what is in memory, if that has changed.
+    fn report_memory(&mut self) {
+        if !self.lines.shows_memory() {
+            return;
+        }
+        let now = (self.reloader.versions(), self.jit.memory_statistics());
+        if self.reported.as_ref() != Some(&now) {
+            self.lines.memory(&now.0, &now.1);
+            self.reported = Some(now);
         }
     }
 
@@ -307,6 +352,7 @@ impl State {
         let reloads = unsafe { self.reloader.reload_all(objects) }.map_err(message_of)?;
         let times = Times { total: since.elapsed(), build };
         reloads.iter().take(waiting.len()).for_each(|reload| self.lines.reloaded(reload, &times));
+        self.report_memory();
         for place in waiting.keys() {
             self.objects.entry(place.clone()).and_modify(|object| object.runs = object.seen);
         }
@@ -342,5 +388,7 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// How often a screen gets what is in memory.
+const SCREEN_INTERVAL: Duration = Duration::from_millis(500);
 /// How long sources must be quiet before they are built.
 const QUIET: Duration = Duration::from_millis(20);

@@ -7,6 +7,7 @@
 //! | `args.rs` | options and help texts |
 //! | `run.rs`, `inputs.rs`, `linker_script.rs`, `add.rs`, `archives.rs`, `link.rs` | `run`: from files to an exit status |
 //! | `watch.rs`, `build.rs`, `database.rs`, `place.rs`, `follower.rs`, `reload_lines.rs` | `watch`: `run`, and reloads of changed objects |
+//! | `screen/` | `watch --tui`: draws the events of a `watch` that runs in a child process |
 //! | `cargo/` | `watch --cargo`: builds a Cargo package, and takes what rustc gives its linker |
 //! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
 //! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
@@ -51,6 +52,7 @@ mod progress;
 mod reload_lines;
 mod report;
 mod run;
+mod screen;
 mod table;
 mod watch;
 

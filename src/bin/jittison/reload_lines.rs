@@ -1,10 +1,12 @@
-//! [`Lines`]: one line on standard error for each event of `watch`, for people or as JSON.
+//! [`Lines`]: one line for each event of `watch`: for people or as JSON on standard error, or as JSON for the screen of `--tui`.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jittison::Reload;
+use jittison::base::SegmentKind;
+use jittison::{MemoryStatistics, ObjectVersion, Reload};
 use serde_json::{Value, json};
 
 use crate::build::BuildFailure;
@@ -12,7 +14,14 @@ use crate::output::{escape_controls, print_error};
 
 /// Writes the events of `watch`.
 pub struct Lines {
-    is_json: bool,
+    format: Format,
+}
+
+enum Format {
+    Text,
+    Json,
+    /// As JSON, with the events that only the screen has, to the process that draws it.
+    Screen(File),
 }
 
 /// How long a reload took, beside its own steps.
@@ -25,11 +34,29 @@ pub struct Times {
 
 impl Lines {
     pub fn new(is_json: bool) -> Lines {
-        Lines { is_json }
+        Lines { format: if is_json { Format::Json } else { Format::Text } }
     }
 
+    /// For a screen that reads the events from this file.
+    pub fn for_screen(events: File) -> Lines {
+        Lines { format: Format::Screen(events) }
+    }
+
+    /// Whether [`memory`](Self::memory) writes an event.
+    pub fn shows_memory(&self) -> bool {
+        matches!(self.format, Format::Screen(_))
+    }
+
+    /// The versions that are in memory, and the code memory of the session. Only for a screen.
+    pub fn memory(&self, versions: &[ObjectVersion], statistics: &MemoryStatistics) {
+        if self.shows_memory() {
+            self.write(memory_event(versions, statistics), String::new);
+        }
+    }
+
+    /// Whether standard error has nothing but events. A screen has a pane for what else is written there.
     pub fn is_json(&self) -> bool {
-        self.is_json
+        matches!(self.format, Format::Json)
     }
 
     pub fn watching<'a>(&self, objects: impl Iterator<Item = &'a str>, sources: &[PathBuf]) {
@@ -67,7 +94,7 @@ impl Lines {
         self.write(json!({ "event": "build_failed", "status": status, "output": output }), || {
             format!("the build failed ({status}); the running code stays")
         });
-        if !self.is_json {
+        if matches!(self.format, Format::Text) {
             let _ = std::io::stderr().write_all(output.as_bytes());
         }
     }
@@ -103,12 +130,50 @@ impl Lines {
         });
     }
 
-    fn write(&self, value: Value, text: impl FnOnce() -> String) {
-        if !self.is_json {
-            return print_error(&text());
+    fn write(&self, mut value: Value, text: impl Fn() -> String) {
+        if matches!(self.format, Format::Screen(_)) {
+            value["text"] = text().into();
         }
-        let _ = std::io::stderr().write_all(format!("{value}\n").as_bytes());
+        let line = || format!("{value}\n");
+        // Whoever reads the events may have ended.
+        let _ = match &self.format {
+            Format::Text => return print_error(&text()),
+            Format::Json => std::io::stderr().write_all(line().as_bytes()),
+            Format::Screen(events) => (&*events).write_all(line().as_bytes()),
+        };
     }
+}
+
+fn memory_event(versions: &[ObjectVersion], statistics: &MemoryStatistics) -> Value {
+    let (replaced, running): (Vec<&ObjectVersion>, Vec<&ObjectVersion>) =
+        versions.iter().partition(|version| version.is_replaced);
+    let describe = |version: &&ObjectVersion| {
+        json!({
+            "object": version.object,
+            "version": version.version,
+            "functions": version.functions,
+            "code_bytes": version.code_bytes,
+            "held_by": version.held_by.iter().map(|holder| with_names_of_rust(holder)).collect::<Vec<_>>(),
+        })
+    };
+    let pools = SegmentKind::ALL.iter().zip(&statistics.pools).map(|(kind, pool)| {
+        let kind = match kind {
+            SegmentKind::Code => "code",
+            SegmentKind::ReadOnly => "constants",
+            _ => "data",
+        };
+        json!({ "kind": kind, "requested": pool.requested, "reserved": pool.reserved, "resident": pool.resident })
+    });
+    json!({
+        "event": "memory",
+        "objects": running.iter().map(describe).collect::<Vec<_>>(),
+        "replaced": replaced.iter().take(REPLACED_SHOWN).map(describe).collect::<Vec<_>>(),
+        "replaced_in_all": replaced.len(),
+        "replaced_bytes": replaced.iter().map(|version| version.code_bytes).sum::<u64>(),
+        "pools": pools.collect::<Vec<_>>(),
+        "resident": statistics.resident_bytes + statistics.frame_table_bytes,
+        "records": statistics.metadata_bytes,
+    })
 }
 
 fn text_of(reload: &Reload, times: &Times) -> String {
@@ -178,5 +243,7 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// The most replaced versions that the screen gets, the newest ones.
+const REPLACED_SHOWN: usize = 200;
 /// The most names of a list that a line shows.
 const SHOWN: usize = 8;

@@ -143,7 +143,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     }
     if let (Some(followed), Some(Reloaded { reloader, objects, unfollowed, .. })) = (followed, reloaded) {
         unfollowed.iter().for_each(|(name, reason)| followed.lines.not_followed(name, reason));
-        let follower = Follower::start(reloader.clone(), objects, followed)?;
+        let follower = Follower::start(&jit, reloader.clone(), objects, followed)?;
         cleanup.following = Some((follower, reloader));
     }
     // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.

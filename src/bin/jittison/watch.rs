@@ -11,6 +11,7 @@ use crate::database::Database;
 use crate::follower::real_path;
 use crate::reload_lines::Lines;
 use crate::run::run_program;
+use crate::screen;
 
 /// What to follow.
 pub struct Followed {
@@ -23,7 +24,10 @@ pub fn watch(args: &WatchArgs, matches: &ArgMatches) -> Result<(), String> {
     if args.run.no_exec {
         return Err("`watch` runs the program; leave --no-exec out".to_string());
     }
-    let lines = Lines::new(args.json);
+    if args.tui {
+        return screen::supervise();
+    }
+    let lines = if args.screen_events { Lines::for_screen(screen::take_events()?) } else { Lines::new(args.json) };
     let build = build(args, &lines)?;
     run_program(&args.run, matches, Some(Followed { build, lines }))
 }
