@@ -11,4 +11,5 @@ mod map;
 mod native;
 mod programs;
 mod run;
+mod tui;
 mod watch;

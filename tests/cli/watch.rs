@@ -122,7 +122,7 @@ impl Drop for Watched {
 }
 
 /// Compiles to another file first, and renames it, so that the tool sees one change.
-fn compile_source(directory: &Path, name: &str, text: &str) {
+pub fn compile_source(directory: &Path, name: &str, text: &str) {
     let source = directory.join(format!("{name}.c"));
     std::fs::write(&source, text).expect("the directory is writable");
     let new = directory.join(format!("{name}.new"));
