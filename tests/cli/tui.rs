@@ -1,8 +1,8 @@
 //! `jittison watch --tui` on a pseudo-terminal of `script`. The tests wait for nothing but what is on the screen.
 
-use std::io::{Read as _, Write as _};
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command};
 
 use jittison_test_support::PrivateDir;
 use jittison_test_tools::require;
@@ -23,8 +23,8 @@ int main(void) { for (long n = 1;; n++) { printf(\"step gives %ld\\n\", step(n))
 struct Terminal {
     directory: PrivateDir,
     script: Child,
-    keys: ChildStdin,
-    output: ChildStdout,
+    keys: PipeWriter,
+    output: PipeReader,
     /// What was written to the terminal.
     written: Vec<u8>,
 }
@@ -45,9 +45,10 @@ impl Terminal {
              test \"$before\" = \"$(stty -g)\" && echo restored; echo end"
         );
         script.args(["--quiet", "--flush", "--command", &commands, "/dev/null"]).current_dir(&*directory);
-        script.stdin(Stdio::piped()).stdout(Stdio::piped()).env("SHELL", "/bin/sh").env("TERM", "xterm");
-        let mut script = script.spawn().expect("the tool runs");
-        let (keys, output) = (script.stdin.take()?, script.stdout.take()?);
+        script.env("SHELL", "/bin/sh").env("TERM", "xterm");
+        let (input, keys) = pipe().expect("a pipe");
+        let (output, output_of_script) = pipe().expect("a pipe");
+        let script = script.stdin(input).stdout(output_of_script).spawn().expect("the tool runs");
         Some(Terminal { directory, script, keys, output, written: Vec::new() })
     }
 
