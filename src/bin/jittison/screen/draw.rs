@@ -30,7 +30,7 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen) {
         }
         let lines = &lines[shown];
         match pane {
-            Pane::Objects => frame.render_widget(object_table(screen, lines).block(block), area),
+            Pane::Objects => frame.render_widget(object_table(screen, lines, width).block(block), area),
             _ => frame.render_widget(paragraph(screen, pane, lines).block(block), area),
         }
     }
@@ -70,21 +70,32 @@ fn paragraph(screen: &Screen, pane: Pane, lines: &[String]) -> Paragraph<'static
     Paragraph::new(lines).style(if is_error { Style::new().fg(Color::Red) } else { Style::new() })
 }
 
-fn object_table(screen: &Screen, names: &[String]) -> Table<'static> {
+fn object_table(screen: &Screen, names: &[String], width: usize) -> Table<'static> {
+    let others: usize = HEADER.iter().skip(1).map(|(_, width)| usize::from(*width) + 1).sum();
+    let name_width = width.saturating_sub(others);
     let rows: Vec<Row<'static>> =
-        names.iter().filter_map(|name| Some(object_row(name, screen.objects.get(name)?))).collect();
+        names.iter().filter_map(|name| Some(object_row(name, name_width, screen.objects.get(name)?))).collect();
     let header = HEADER.map(|(title, width)| if width == 0 { Cell::from(title) } else { right(title.to_string()) });
     let widths = HEADER.map(|(_, width)| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
     Table::new(rows, widths).header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
 }
 
-fn object_row(name: &str, row: &ObjectRow) -> Row<'static> {
+fn object_row(name: &str, name_width: usize, row: &ObjectRow) -> Row<'static> {
     let numbers = [row.version, row.functions, row.code_bytes].map(|number| right(number.to_string()));
     let at = right(row.reload.as_ref().map_or("-".to_string(), |reload| clock(reload.at)));
     let times = row.reload.as_ref().map_or([None; 5], |reload| reload.times);
     let times = times.map(|time| right(time.map_or("-".to_string(), milliseconds)));
-    let name = Cell::from(escape_controls(name));
+    let name = Cell::from(end_of(&escape_controls(name), name_width));
     Row::new(std::iter::once(name).chain(numbers).chain([at]).chain(times))
+}
+
+/// The end of a name that is longer than so many characters: it tells objects of one folder apart.
+fn end_of(name: &str, characters: usize) -> String {
+    let too_many = name.chars().count().saturating_sub(characters);
+    match too_many {
+        0 => name.to_string(),
+        _ => std::iter::once('…').chain(name.chars().skip(too_many + 1)).collect(),
+    }
 }
 
 fn right(text: String) -> Cell<'static> {
@@ -120,7 +131,7 @@ fn draw_memory(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        10_000..1_000_000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
         _ => format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0)),
     }
 }
@@ -140,8 +151,8 @@ fn keys_line(screen: &Screen) -> String {
 const HEADER: [(&str, u16); 10] = [
     ("object", 0),
     ("version", 7),
-    ("functions", 9),
-    ("bytes", 8),
+    ("funcs", 5),
+    ("bytes", 7),
     ("at", 6),
     ("live ms", 7),
     ("build", 7),

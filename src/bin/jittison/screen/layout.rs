@@ -64,7 +64,7 @@ impl Layout {
             y += height;
             row
         });
-        let (replaced, memory) = split(rows[1], area.width.saturating_sub(MEMORY_WIDTH).max(area.width / 2));
+        let (replaced, memory) = split(rows[1], area.width.saturating_sub(MEMORY_WIDTH).max(area.width * 9 / 20));
         let (events, error) = split(rows[2], area.width / 2);
         layout.panes = [rows[0], replaced, events, error, rows[3]];
         layout.memory = memory;

@@ -276,6 +276,14 @@ fn the_screen_of_the_documentation_is_what_is_drawn() {
 }
 
 #[test]
+fn a_long_name_of_an_object_is_shown_with_its_end() {
+    let mut event = memory();
+    event["objects"][0]["object"] = "/a/folder/with/a/long/name/of/many/letters/main.o".into();
+    let narrow = drawn(&screen_of(&[event]), Rect { width: 80, ..AREA });
+    assert!(narrow.lines().any(|line| line.starts_with("┃…ters/main.o ")), "{narrow}");
+}
+
+#[test]
 fn the_panes_cover_the_screen_at_every_size() {
     let heights = (0..12).chain([24, 60]);
     for (width, height) in heights.flat_map(|height| [(0, height), (1, height), (40, height), (120, height)]) {
