@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) targets: BTreeMap<String, u64>,
     /// For each stub, a hash of the types of its function, if they were known when it was made.
     signatures: BTreeMap<String, u64>,
+    /// The objects that have private functions: crates of Rust. So a search for one costs nothing in programs of C.
+    with_private: BTreeSet<String>,
     /// For each object, its newest version.
     newest: BTreeMap<String, u64>,
     pub(super) versions: BTreeMap<u64, Version>,
@@ -97,6 +99,7 @@ impl State {
         self.targets.extend(plan.functions.iter().map(|function| (function.stub.clone(), 0)));
         let constants = plan.live.shared_constants();
         self.constants.extend(constants.map(|(name, constant)| (name.to_string(), (constant, 0))));
+        self.note_private(name, &plan.live);
         self.first.extend(plan.functions);
         self.globals.extend(plan.globals);
         self.objects.insert(name.to_string(), plan.live);
@@ -176,7 +179,8 @@ impl State {
 
     /// The version that has a private function, if it is not the one that was added, and the size in bytes.
     fn private_function(&self, name: &str) -> Option<(u64, u64)> {
-        let (object, live) = self.objects.iter().find(|(_, live)| live.has_private(name))?;
+        let mut objects = self.with_private.iter().filter_map(|object| Some((object, self.objects.get(object)?)));
+        let (object, live) = objects.find(|(_, live)| live.has_private(name))?;
         let version = self.running_version(object);
         (version > 0).then(|| (version, live.function_size(name)))
     }
@@ -186,6 +190,12 @@ impl State {
             if let Some(signature) = plan.live.signature(stub).filter(|_| !self.targets.contains_key(stub)) {
                 self.signatures.insert(stub.clone(), signature);
             }
+        }
+    }
+
+    fn note_private(&mut self, object: &str, live: &LiveObject) {
+        if live.has_any_private() {
+            self.with_private.insert(object.to_string());
         }
     }
 
@@ -209,6 +219,7 @@ impl State {
         }
         self.globals.extend(plan.globals);
         self.update_constants(&object, &plan.live, number);
+        self.note_private(&object, &plan.live);
         version.size = size_of(&plan.live);
         let replaced = self.objects.insert(object.clone(), plan.live);
         if let Some(first) = replaced.filter(|_| !self.newest.contains_key(&object)) {

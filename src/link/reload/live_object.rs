@@ -105,6 +105,11 @@ impl LiveObject {
         self.functions.get(name).is_some_and(|print| print.is_strong)
     }
 
+    /// Whether the object has any functions that belong to its version.
+    pub(crate) fn has_any_private(&self) -> bool {
+        !self.private.is_empty()
+    }
+
     /// Whether a global function of the version belongs to it alone.
     pub(crate) fn has_private(&self, name: &str) -> bool {
         self.private.contains(name) && self.functions.contains_key(name)
