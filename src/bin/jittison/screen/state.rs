@@ -140,9 +140,15 @@ impl Screen {
         }
         let pool =
             |pool: &Value| (text(&pool["kind"]), ["requested", "reserved", "resident"].map(|what| number(&pool[what])));
+        let mut replaced: Vec<String> = list(&event["replaced"]).iter().map(replaced_line).collect();
+        let replaced_count = number(&event["replaced_in_all"]);
+        match replaced_count.saturating_sub(replaced.len() as u64) {
+            0 => {}
+            older => replaced.push(format!("and {older} older ones")),
+        }
         self.memory = Memory {
-            replaced: list(&event["replaced"]).iter().map(replaced_line).collect(),
-            replaced_count: number(&event["replaced_in_all"]),
+            replaced,
+            replaced_count,
             replaced_bytes: number(&event["replaced_bytes"]),
             pools: list(&event["pools"]).iter().map(pool).collect(),
             resident: number(&event["resident"]),

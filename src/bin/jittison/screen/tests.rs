@@ -107,6 +107,13 @@ fn the_memory_event_fills_the_objects_and_the_replaced_versions() {
 }
 
 #[test]
+fn versions_that_the_event_leaves_out_are_counted() {
+    let mut event = memory();
+    event["replaced_in_all"] = 40.into();
+    assert_eq!(lines_of(&screen_of(&[event]), Pane::Replaced).last().map(String::as_str), Some("and 37 older ones"));
+}
+
+#[test]
 fn the_program_is_started_when_its_files_are_watched() {
     assert!(!screen_of(&[memory()]).is_started);
     assert!(screen_of(&[memory(), watching()]).is_started);
