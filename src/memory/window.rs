@@ -13,7 +13,7 @@
 //!
 //! `windows.rs` chooses the window of an allocation, and `growth.rs` opens its pools. Model: `loom_tests/loom_growth.rs`.
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{FETCHES_EARLY, PAGE_SIZE, flush_code};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -375,9 +375,16 @@ impl Window {
             let bytes = unsafe { self.working_bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) };
             // A call into freed code stops at once.
             bytes.fill(self.mapped.trap());
+            let (written, size) = (bytes.as_ptr(), bytes.len());
             // If the kernel does not seal the range again, it stays writable and is not executable (M2).
             // SAFETY: M1 - the caller owns the span alone, and it was opened above.
             let _ = unsafe { self.seal_spans(&code_only) };
+            // The process that runs a copy does this for its own caches.
+            if FETCHES_EARLY && !self.mapped.is_copied() {
+                let running = self.address(SegmentKind::Code, code).value() as *const u8;
+                // SAFETY: M1, M4 - both are views of the span, which the caller owns alone.
+                unsafe { flush_code(written, running, size) };
+            }
         }
     }
 

@@ -52,6 +52,25 @@ fn the_same_calls_trap_when_code_is_removed_while_threads_run_it() {
     assert!(ends.len() < 10, "no trap: {ends:?}");
 }
 
+#[test]
+fn freed_code_that_has_run_traps_at_its_next_call() {
+    let Some(objects) = objects() else { return };
+    let test = this_test!();
+    if is_rerun(test) {
+        let jit = Jit::builder().trap_freed_code(true).build().unwrap();
+        let tracker = link(&jit, &objects[0]);
+        let version = target(&jit).value() as usize;
+        // SAFETY: the function has this type. The second call is broken on purpose: this process shows that it traps.
+        let version = unsafe { std::mem::transmute::<usize, Version>(version) };
+        assert_eq!(version(1), 1001);
+        assert!(tracker.remove().unwrap().is_complete());
+        version(1);
+        return;
+    }
+    let status = rerun(test).output().unwrap().status;
+    assert_eq!(status.signal(), Some(machine_code::TRAP_SIGNAL), "{status}");
+}
+
 fn objects() -> Option<Vec<Vec<u8>>> {
     let source = |constant: &i64| {
         format!(
