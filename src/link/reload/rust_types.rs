@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use gimli::{AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Section as _, Unit, UnitOffset, constants as dw};
+use memchr::memmem;
 use rustc_hash::FxHashMap;
 
 use crate::link::reload::object_file::{ObjectFile, Relocation, Section};
@@ -47,8 +48,7 @@ impl RustTypes {
     /// Reads the debug information of an object. If it cannot be read, what was read before.
     pub(super) fn read(file: &ObjectFile<'_>) -> RustTypes {
         let mut types = RustTypes::default();
-        let has_rust = |section: &Section<'_>| section.name == ".debug_info" && section.flags & SHF_COMPRESSED == 0;
-        if file.sections.iter().any(has_rust) {
+        if has_units_of_rustc(file) {
             let sections = Sections::new(file);
             let _ = read_units(file, &sections, &mut types);
         }
@@ -84,6 +84,16 @@ impl RustTypes {
         }
         Ok(())
     }
+}
+
+/// Whether an object may have debug information of rustc, by the text with which it names itself. The debug information of other languages
+/// is not read: there is much of it.
+fn has_units_of_rustc(file: &ObjectFile<'_>) -> bool {
+    let is_readable = |section: &&Section<'_>| section.flags & SHF_COMPRESSED == 0;
+    let named = |name: &'static str| file.sections.iter().filter(move |section| section.name == name);
+    let names_rustc = |section: &Section<'_>| memmem::find(section.content, b"rustc version").is_some();
+    named(".debug_info").any(|section| is_readable(&section))
+        && named(".debug_str").chain(named(".debug_info")).filter(is_readable).any(names_rustc)
 }
 
 /// The debug sections of an object, with their relocations applied as far as they lead to other debug sections.
