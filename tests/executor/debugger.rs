@@ -25,16 +25,20 @@ fn gdb_stops_at_hardware_breakpoints_in_code_of_an_executor() {
             }
         });
         gdb.args(["-batch", "-nx", "-p", &executor.id().to_string()]);
-        let commands = ["set pagination off", "hbreak work", "continue", "backtrace 2", "delete", "detach"];
+        let commands =
+            ["set pagination off", "info line work", "hbreak work", "continue", "backtrace 2", "delete", "detach"];
         gdb.args(commands.iter().flat_map(|command| ["-ex", command]));
         let output = gdb.output();
         is_done.store(true, Ordering::Relaxed);
         output.unwrap()
     });
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    // A virtual processor may have none.
-    let has_registers = !text.contains("Could not insert hardware breakpoint") && !text.contains("debug register");
-    if !may_trace(&text) || !has_registers {
+    if !may_trace(&text) {
+        return;
+    }
+    assert!(text.contains("starts at address") && text.contains("<work>"), "{text}");
+    // A virtual processor may have no registers for breakpoints.
+    if text.contains("Could not insert hardware breakpoint") || text.contains("debug register") {
         return;
     }
     assert!(text.contains("work (amount=amount@entry=7)") || text.contains("work (amount=7)"), "{text}");
