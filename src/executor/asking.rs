@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::executor::endpoint::TIME_TO_CONNECT;
 use crate::executor::lane::Lane;
+use crate::os::SignalStack;
 use crate::sync::{Condvar, Mutex, StaticCell, plain_thread_local};
 use crate::wire::{Answer, Question, QuestionAnswer, Request, ToController, ToExecutor};
 
@@ -62,6 +63,8 @@ pub(super) fn start_asking(requests: Box<dyn AnswersRequests>, back: Lane, is_fa
 pub(super) fn serve_lane(lane: Rc<Lane>) {
     LANE.set(Some(lane.clone()));
     let Some(serving) = EXECUTOR.get() else { return };
+    // Without it, a crash may be reported without its backtrace.
+    let _stack = SignalStack::set();
     while let Ok((ToExecutor::Ask(request), descriptors)) = lane.receive() {
         let answer = serving.requests.answer(request, descriptors);
         if lane.send(&ToController::Answer(answer), &[]).is_err() {

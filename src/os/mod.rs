@@ -12,7 +12,7 @@
 //! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
 //! | `loader_calls.rs` | `dlsym`, `dlvsym`, `dladdr` and `dlerror` on behalf of linked code |
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
-//! | `crash.rs` | the signals of a crash |
+//! | `crash.rs`, `signal_stack.rs` | the signals of a crash, and the stack on which they are handled |
 //! | `socket.rs` | sockets that carry descriptors |
 //! | `sandbox.rs`, `namespaces.rs` | what this process may not do any more |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
@@ -60,6 +60,8 @@ mod profile;
 #[cfg(feature = "executor")]
 mod sandbox;
 #[cfg(feature = "executor")]
+mod signal_stack;
+#[cfg(feature = "executor")]
 mod socket;
 mod static_loader;
 mod vm;
@@ -94,6 +96,8 @@ pub(crate) use profile::map_marker;
 pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
 #[cfg(feature = "executor")]
 pub(crate) use sandbox::{Restrictions, restrict};
+#[cfg(feature = "executor")]
+pub(crate) use signal_stack::SignalStack;
 #[cfg(feature = "executor")]
 pub(crate) use socket::{
     MAX_DESCRIPTORS, receive, send, set_standard_error, set_standard_input, set_standard_output, take_standard_input,

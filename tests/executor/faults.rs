@@ -57,6 +57,17 @@ fn a_crash_is_an_error_of_the_call_and_the_session_can_be_cleared() {
 }
 
 #[test]
+fn a_thread_that_runs_linked_code_has_a_signal_stack_for_an_unwinder() {
+    let source =
+        "#include <signal.h>\nlong size(void) { stack_t own; return sigaltstack(0, &own) ? -1 : (long)own.ss_size; }";
+    let Some(object) = c(source) else { return };
+    let remote = Remote::start();
+    let _tracker = remote.add("size.o", &object);
+    // The kernel takes 11 KiB of it at most, with the registers of today's processors.
+    assert!(remote.call("size", &[]) >= 64 << 10);
+}
+
+#[test]
 fn an_exception_that_nobody_catches_and_an_illegal_instruction_are_located() {
     let Some(object) =
         cpp("extern \"C\" long thrower() { throw 1; } extern \"C\" long illegal() { __builtin_trap(); }")
