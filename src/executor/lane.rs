@@ -228,7 +228,7 @@ impl Lane {
 
     fn receive_frame(&self, deadline: Option<Instant>) -> Result<(Vec<u8>, Vec<OwnedFd>), Broken> {
         let Some(mailboxes) = &self.mailboxes else { return self.receive_by_socket(deadline, usize::MAX) };
-        match mailboxes.receive(|| self.receive_by_socket(deadline, usize::MAX)) {
+        match mailboxes.receive(deadline, || self.receive_by_socket(deadline, usize::MAX)) {
             Received::Here(bytes) => Ok((bytes, Vec::new())),
             Received::BySocket(received) => received,
             Received::Nonsense => Err(Broken::Nonsense("a state of a mailbox that there is not".to_string())),

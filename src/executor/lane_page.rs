@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::os::SharedFile;
-use crate::sync::{HintUsize, Ordering, processors};
+use crate::os::{self, SharedFile};
+use crate::sync::{AtomicU32, HintUsize, Ordering, processors};
 use crate::wire::{Arrival, Mailbox};
 
 /// The page as one side maps it.
@@ -47,16 +47,26 @@ impl LanePage {
 
     /// Puts a message into the other side's mailbox. `None` stands for a message with descriptors. False: send it by the socket.
     pub(super) fn send(&self, message: Option<&[u8]>) -> bool {
-        self.mailbox(1 - self.incoming).send(message)
+        self.mailbox(1 - self.incoming).send(message, os::wake)
     }
 
-    /// Waits for a message: polls for a while, then sleeps in `sleep`, which receives by the socket.
-    pub(super) fn receive<M>(&self, sleep: impl FnOnce() -> M) -> Received<M> {
+    /// Waits for a message: polls for a while, waits for the page to change, then sleeps in `sleep`, which receives by the socket.
+    /// What comes after the deadline comes by the socket, too.
+    pub(super) fn receive<M>(&self, deadline: Option<Instant>, sleep: impl FnOnce() -> M) -> Received<M> {
         // Taken when polling goes on: reading the clock twice costs as much as a message that comes at once.
         let mut begin = None;
         let polling = Duration::from_nanos(self.polling.load(Ordering::Relaxed) as u64);
         let mailbox = self.mailbox(self.incoming);
-        let received = match mailbox.receive(|| begin.get_or_insert_with(Instant::now).elapsed() < polling) {
+        let goes_on = || begin.get_or_insert_with(Instant::now).elapsed() < polling;
+        let mut end = None;
+        let wait = |state: &AtomicU32, value| {
+            let end = *end.get_or_insert_with(|| {
+                let end = Instant::now() + WAITING;
+                deadline.map_or(end, |deadline| deadline.min(end))
+            });
+            os::wait(state, value, end)
+        };
+        let received = match mailbox.receive(goes_on, wait) {
             Arrival::Here(bytes) => Received::Here(bytes),
             Arrival::Nonsense => Received::Nonsense,
             Arrival::BySocket => {
@@ -78,6 +88,9 @@ impl LanePage {
         unsafe { &*mailbox }
     }
 }
+
+/// How long a thread waits for the page to change. The end of the other process is seen after it.
+const WAITING: Duration = Duration::from_millis(20);
 
 /// Bytes of the file of a page.
 const SIZE: usize = 4096;
@@ -113,10 +126,17 @@ mod tests {
         let (controller, file) = LanePage::create().unwrap();
         let executor = LanePage::open(&file).unwrap();
         assert!(controller.send(Some(b"question")) && executor.send(Some(b"answer")));
-        assert_eq!(executor.receive(|| ()), Received::Here(b"question".to_vec()));
-        assert_eq!(controller.receive(|| ()), Received::Here(b"answer".to_vec()));
-        assert_eq!(controller.receive(|| ()), Received::BySocket(()));
+        assert_eq!(executor.receive(None, || ()), Received::Here(b"question".to_vec()));
+        assert_eq!(controller.receive(None, || ()), Received::Here(b"answer".to_vec()));
+        assert_eq!(controller.receive(None, || ()), Received::BySocket(()));
         assert!(executor.send(Some(b"again")), "the receiver is awake again");
+    }
+
+    #[test]
+    fn a_receiver_waits_for_the_page_before_it_sleeps() {
+        let (controller, _file) = LanePage::create().unwrap();
+        let begin = Instant::now();
+        assert_eq!(controller.receive(None, || begin.elapsed() >= WAITING), Received::BySocket(true));
     }
 
     #[test]

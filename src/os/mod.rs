@@ -13,7 +13,7 @@
 //! | `loader_calls.rs` | `dlsym`, `dlvsym`, `dladdr` and `dlerror` on behalf of linked code |
 //! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
 //! | `crash.rs`, `signal_stack.rs` | the signals of a crash, and the stack on which they are handled |
-//! | `socket.rs` | sockets that carry descriptors |
+//! | `socket.rs`, `futex.rs` | sockets that carry descriptors; waiting for a word to change |
 //! | `sandbox.rs`, `namespaces.rs` | what this process may not do any more |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
@@ -48,6 +48,8 @@ mod dynamic_symbols;
 mod dynlib;
 mod file;
 mod fork;
+#[cfg(feature = "executor")]
+mod futex;
 mod loader_calls;
 mod named_file;
 #[cfg(feature = "executor")]
@@ -77,6 +79,8 @@ pub(crate) use dynlib::{
 };
 pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, FileView, at_fork, map_zeroes};
+#[cfg(feature = "executor")]
+pub(crate) use futex::{wait, wake};
 pub(crate) use loader_calls::{
     AddressInfo, SEARCH_DEFAULT, SEARCH_NEXT, clear_loader_error, fail_search, is_program_handle, locate_address,
     process_symbol_version, symbol_in,
