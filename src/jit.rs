@@ -32,6 +32,7 @@ mod inner;
 mod libraries;
 mod patching;
 mod program;
+mod reload_points;
 mod reloading;
 #[cfg(feature = "executor")]
 mod remote;

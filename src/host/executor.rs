@@ -35,6 +35,7 @@ use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
 use crate::host::program_symbols::ProgramSymbol;
+use crate::host::reload_point::ReloadHooks;
 use crate::host::thread_locals::StaticTls;
 #[cfg(feature = "executor")]
 use crate::host::{callback::CallbackTarget, passed_call::PassedCall};
@@ -150,6 +151,14 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
 
     /// The address of `exit` for linked code.
     fn exit_address(&self) -> ExecutorAddr;
+
+    // ---- reload points ----
+
+    /// The functions by which linked code passes reload points and starts threads that are counted as calls. None if the code runs
+    /// in another process: it would ask this one at each reload point.
+    fn reload_functions(&self, _hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
+        Vec::new()
+    }
 
     // ---- the loader's functions ----
 

@@ -25,6 +25,7 @@ use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
 use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
 use crate::host::program_symbols::{self, ProgramSymbol};
+use crate::host::reload_point::{self, ReloadHooks};
 use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
 use crate::host::{call, loader_functions, stack_end, thread_exit_handlers};
 use crate::os;
@@ -117,6 +118,10 @@ impl Executor for InProcess {
 
     fn exit_address(&self) -> ExecutorAddr {
         exit_hook::exit_address()
+    }
+
+    fn reload_functions(&self, hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
+        reload_point::reload_functions(hooks)
     }
 
     fn open_loader_scope(&self, view: Arc<dyn LoaderView>) -> Box<dyn ViewScope> {

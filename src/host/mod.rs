@@ -20,6 +20,7 @@
 //! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
 //! | `exit_hook.rs` | `exit` of the process |
 //! | `process.rs`, `program_symbols.rs` | symbols of the process and of its program file |
+//! | `reload_point.rs`, `linked_threads.rs` | reload points of linked code; threads that it starts |
 //! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
 //! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
 //! | `debugger_list.rs`, `profile.rs`, `fork_lock.rs` | what gdb, lldb and perf read; a lock that survives a fork |
@@ -63,6 +64,7 @@ mod exit_scopes;
 mod fork_lock;
 mod in_process;
 mod lazy_failure;
+mod linked_threads;
 mod loader_functions;
 mod loader_scopes;
 mod numbered_targets;
@@ -72,6 +74,7 @@ mod process;
 mod profile;
 mod program;
 mod program_symbols;
+mod reload_point;
 #[cfg(feature = "executor")]
 mod remote_call;
 mod stack_end;
@@ -97,6 +100,7 @@ pub(crate) use process::ProcessSymbol;
 pub(crate) use profile::CodeDump;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
+pub(crate) use reload_point::{ReloadHooks, WalkFn};
 
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;

@@ -8,17 +8,36 @@
 //! So this file has a frame whose return address is undefined for the unwinder (DWARF 5, 6.4.4), like that of `_start`. The
 //! search ends there, as below the `main` of a native program.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 
 use crate::arch;
+use crate::base::is_call_entry_enabled;
+use crate::os;
+use crate::sync::plain_thread_local;
 
 /// Calls `body`. A panic that leaves `body` ends the process.
 pub(super) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
     let mut call = Call { body: Some(body), result: None };
+    // Without counted calls, no frame below is in a version.
+    let below = if is_call_entry_enabled() { os::return_addresses() } else { Some(Vec::new()) };
+    BELOW.with_borrow_mut(|frames| frames.push(below));
     // SAFETY: H4 - `stack_end` calls `enter::<F, R>` with the address of `call`, a `Call<F, R>` on this stack, and returns
     // after it.
     unsafe { stack_end(enter::<F, R>, (&raw mut call).cast()) };
+    BELOW.with_borrow_mut(|frames| frames.pop());
     call.result.expect("`enter` returns only with a result")
+}
+
+/// The return addresses of this thread that the unwinder does not find, because they are below an end. `None` if they are not known.
+pub(super) fn addresses_below() -> Option<Vec<u64>> {
+    let all: Option<Vec<Vec<u64>>> = BELOW.with_borrow(|frames| frames.iter().cloned().collect());
+    all.map(|frames| frames.concat())
+}
+
+plain_thread_local! {
+    /// For each end on the stack of this thread, what is below it.
+    static BELOW: RefCell<Vec<Option<Vec<u64>>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Call<F, R> {

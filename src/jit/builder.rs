@@ -41,7 +41,7 @@ use crate::session::enable_calls_elsewhere;
 use crate::session::{
     ErrorReporter, Event, ExecutionSession, ManagerRank, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
 };
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, StaticCell};
 
 /// Settings of a [`Jit`].
 ///
@@ -345,6 +345,7 @@ impl JitBuilder {
             initializers,
             static_libraries,
             spare_dylibs: SpareDylibs::new(),
+            reload_points: StaticCell::new(),
             restart_state,
         })))
     }

@@ -10,12 +10,13 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 #[cfg(feature = "executor")]
 use crate::executor::ExecutorProcess;
 use crate::host::Executor;
+use crate::jit::reload_points::ReloadPoints;
 use crate::jit::session_inputs::{InputSource, SessionInputs};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
 use crate::session::{self, ExecutionSession, JitDylib, ResourceTracker, SymbolFlags, SymbolRef, SymbolWatch};
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex, StaticCell, Weak};
 
 /// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
 /// and the symbols of the process.
@@ -55,6 +56,8 @@ pub(in crate::jit) struct JitInner {
     /// By dylib id. Weak, because the dylib holds its static libraries as a generator.
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
     pub(in crate::jit) spare_dylibs: SpareDylibs,
+    /// Set by the first reloader.
+    pub(in crate::jit) reload_points: StaticCell<Arc<ReloadPoints>>,
     /// `None`: the session does not keep what was added.
     pub(in crate::jit) restart_state: Option<RestartState>,
 }

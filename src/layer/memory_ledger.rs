@@ -22,7 +22,7 @@ use std::mem;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::{ChunkList, ChunkListIter, PrefetchHints, SecondaryMap, shrunk_capacity};
+use crate::base::{ChunkList, ChunkListIter, ExecutorAddr, PrefetchHints, SecondaryMap, SegmentKind, shrunk_capacity};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{CountedMutex, DylibId, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
@@ -150,6 +150,21 @@ impl<R: HasMemory> MemoryLedger<R> {
     /// Where each resource is, for a map of the memory. The order is arbitrary, and each shard is read at its own time.
     pub fn tenants(&self) -> Vec<Tenant> {
         self.shards.iter().flat_map(|shard| shard.with(Shard::tenants)).collect()
+    }
+
+    /// The start and the size of the code of each resource under `key`.
+    pub fn code_of(&self, key: ResourceKey) -> Vec<(ExecutorAddr, u64)> {
+        self.shard(key.dylib).with(|shard| {
+            let owned = shard.dylibs.get(&key.dylib).and_then(|dylib_usage| dylib_usage.by_tracker.get(key.tracker));
+            let mut code = Vec::new();
+            owned.into_iter().for_each(|owned| {
+                owned.for_each(|one| {
+                    let memory = one.memory();
+                    code.push((memory.address(SegmentKind::Code), memory.usage().code));
+                });
+            });
+            code
+        })
     }
 
     fn shard(&self, dylib: DylibId) -> &CountedMutex<Shard<R>> {

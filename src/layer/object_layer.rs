@@ -224,6 +224,11 @@ impl ObjectLinkingLayer {
         self.inner.ledger.tenants()
     }
 
+    /// The start and the size of the code of each module under a key.
+    pub(crate) fn code_of(&self, key: ResourceKey) -> Vec<(crate::base::ExecutorAddr, u64)> {
+        self.inner.ledger.code_of(key)
+    }
+
     /// The memory manager.
     pub fn memory(&self) -> &Arc<dyn MemoryManager> {
         &self.inner.memory

@@ -15,6 +15,7 @@
 //! | `crash.rs`, `signal_stack.rs` | the signals of a crash, and the stack on which they are handled |
 //! | `socket.rs`, `futex.rs` | sockets that carry descriptors; waiting for a word to change |
 //! | `sandbox.rs`, `namespaces.rs` | what this process may not do any more |
+//! | `stack.rs`, `thread.rs` | the frames of a thread; threads that linked code starts |
 //! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
 //! # Invariants
@@ -65,7 +66,9 @@ mod sandbox;
 mod signal_stack;
 #[cfg(feature = "executor")]
 mod socket;
+mod stack;
 mod static_loader;
+mod thread;
 mod vm;
 
 pub(crate) use address_space::{heap_end, library_range, mappings_below, program_range};
@@ -106,7 +109,9 @@ pub(crate) use signal_stack::SignalStack;
 pub(crate) use socket::{
     MAX_DESCRIPTORS, receive, send, set_standard_error, set_standard_input, set_standard_output, take_standard_input,
 };
+pub(crate) use stack::return_addresses;
 pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};
+pub(crate) use thread::{StartRoutine, ThreadEnd, create_thread};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,
 };

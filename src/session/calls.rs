@@ -8,9 +8,11 @@ use crate::base::CallEntry;
 use crate::error::Result;
 use crate::session::core::execution_session::ExecutionSession;
 use crate::session::core::jit_dylib::JitDylib;
+use crate::session::core::resource_tracker::Pin;
+use crate::session::pins::calls::refresh_host_calls_holding;
 use crate::session::pins::guard::Guard;
 use crate::session::removal::tracker_watch::TrackerWatch;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, seeded_bug};
 
 impl ExecutionSession {
     /// Enters a guard. Code that this thread finds in the session stays mapped until the guard is dropped.
@@ -40,6 +42,16 @@ impl ExecutionSession {
     /// # Errors
     /// [`ErrorKind::SessionEnded`](crate::ErrorKind::SessionEnded) when the session has ended.
     pub fn create_version_dylib(&self, name: &str) -> Result<JitDylib> {
+        self.inner().calls.note_other_versions();
+        self.create_reloaded_dylib(name)
+    }
+
+    /// As [`create_version_dylib`](Self::create_version_dylib). The caller finds the versions of the dylib on stacks, for
+    /// [`pass_reload_point`].
+    ///
+    /// # Errors
+    /// As [`create_version_dylib`](Self::create_version_dylib).
+    pub(crate) fn create_reloaded_dylib(&self, name: &str) -> Result<JitDylib> {
         self.inner().calls.enable();
         let dylib = self.create_dylib(name)?;
         dylib.inner().has_versions.store(true, Ordering::Relaxed);
@@ -49,6 +61,26 @@ impl ExecutionSession {
     /// The trackers of lazy re-exports whose callers may have no call entry.
     pub(crate) fn late_bindings(&self) -> Vec<TrackerWatch> {
         self.inner().calls.late_bindings().into_iter().map(TrackerWatch::new).collect()
+    }
+}
+
+/// Declares that the calling thread is inside no version but those of `on_stack`, which has all sessions with such versions. What only
+/// the calls of this thread keep is reclaimed; the calls go on. Does nothing for versions that others made
+/// ([`ExecutionSession::create_version_dylib`]).
+pub(crate) fn pass_reload_point(on_stack: &[(&ExecutionSession, Vec<TrackerWatch>)]) {
+    let pin_all = || -> Vec<Vec<Pin>> {
+        on_stack.iter().map(|(_, code)| code.iter().filter_map(TrackerWatch::pin).collect()).collect()
+    };
+    // Seeded bug: a version that only the calls of this thread keep is freed by the refresh.
+    let is_pinned_late = seeded_bug!("pinned_after_the_refresh");
+    let pins = if is_pinned_late { Vec::new() } else { pin_all() };
+    for (index, (session, _)) in on_stack.iter().enumerate() {
+        let own = pins.get(index).cloned();
+        session.inner().calls.refresh_holding(Box::new(own));
+    }
+    refresh_host_calls_holding(Box::new(pins));
+    if is_pinned_late {
+        drop(pin_all());
     }
 }
 

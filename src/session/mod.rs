@@ -106,6 +106,7 @@ pub(crate) use background_work::BackgroundWork;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use calls::late_binding_count;
+pub(crate) use calls::pass_reload_point;
 pub(crate) use core::clear_hook::ClearHook;
 pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};

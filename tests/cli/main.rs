@@ -11,6 +11,7 @@ mod inspect;
 mod map;
 mod native;
 mod programs;
+mod reload_points;
 mod run;
 mod tui;
 mod watch;

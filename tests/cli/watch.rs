@@ -35,10 +35,15 @@ impl Watched {
 
     /// As [`start`](Self::start), with other objects beside `main.o`.
     fn start_with(options: &[&str], objects: &[(&str, &str)]) -> Watched {
+        Watched::start_main(options, MAIN, objects)
+    }
+
+    /// As [`start_with`](Self::start_with), with this source of `main.o`.
+    pub fn start_main(options: &[&str], main: &str, objects: &[(&str, &str)]) -> Watched {
         let directory = directory();
         std::fs::create_dir_all(directory.join("src")).expect("the directory is writable");
         let mut arguments: Vec<String> = options.iter().map(|option| option.to_string()).collect();
-        for (name, text) in [&[("main", MAIN)], objects].concat() {
+        for (name, text) in [&[("main", main)], objects].concat() {
             compile_source(&directory, name, text);
             arguments.push(format!("{name}.o"));
         }
@@ -99,7 +104,7 @@ impl Watched {
         line.trim().to_string()
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         compile_source(&self.directory, name, text);
     }
 

@@ -6,6 +6,7 @@ mod lifetimes;
 mod moving;
 mod random;
 mod refusing;
+mod reload_points;
 mod state;
 mod together;
 

@@ -70,6 +70,26 @@ macro_rules! define_call_through {
     };
 }
 
+/// Defines a function without parameters that calls `$function` with its own return address. `$name` expands to its name.
+macro_rules! define_with_caller {
+    ({ $($name:tt)* }, $function:path) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_with_caller,\"ax\",@progbits",
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
+            ".cfi_startproc",
+            "endbr64",
+            "mov rdi, [rsp]",
+            "jmp {function}",
+            ".cfi_endproc",
+            ".popsection",
+            function = sym $function,
+        );
+    };
+}
+
 /// Defines a function that gets `(function, argument)` and calls `function(argument)`, in a frame at which the unwinder ends (DWARF 5, 6.4.4: an
 /// undefined return address). `$name` expands to its name.
 ///
@@ -225,6 +245,6 @@ macro_rules! define_make_call {
     };
 }
 
-pub(crate) use {define_call_through, define_stack_end};
+pub(crate) use {define_call_through, define_stack_end, define_with_caller};
 #[cfg(feature = "executor")]
 pub(crate) use {define_carrier, define_make_call};

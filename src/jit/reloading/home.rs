@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, SegmentKind};
 use crate::error::Result;
 use crate::jit::inner::Jit;
 use crate::jit::patching::publish_variables;
+use crate::jit::reload_points::VersionCode;
 use crate::jit::reloading::state::{PlannedVersion, State};
 use crate::jit::reloading::version::Version;
 use crate::link::{Move, Plan, StubbedFunction};
@@ -123,6 +124,21 @@ impl Home {
         let requests: Vec<_> = functions.iter().map(|function| SymbolRequest::required(&function.code)).collect();
         let found = dylib.lookup(&requests, RequiredState::Ready)?;
         Ok(functions.iter().zip(found).map(|(function, found)| (function.stub.clone(), found.address)).collect())
+    }
+
+    /// Where the code of the objects of the program is.
+    pub(super) fn code_of_program<'o>(&self, objects: impl Iterator<Item = &'o String>) -> Vec<VersionCode> {
+        let objects: BTreeSet<&str> = objects.map(String::as_str).collect();
+        let group = self.dylib.name();
+        let tenants = self.jit.0.layer.tenants().into_iter();
+        let of_program = tenants.filter(|tenant| *tenant.group == *group && objects.contains(&*tenant.name));
+        of_program
+            .map(|tenant| {
+                let (start, size) = tenant.segments[SegmentKind::Code.index()];
+                let range = (start.value(), start.value() + size);
+                VersionCode { range, object: tenant.name, tracker: None, is_replaced: false }
+            })
+            .collect()
     }
 
     /// Redirects stubs, one store for each, one directly after the other. If one of them is gone, none is redirected.

@@ -12,15 +12,16 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::{ReentrantGuard, ReentrantLock};
+use crate::base::{Name, ReentrantGuard, ReentrantLock};
 use crate::error::{Error, Result};
 use crate::jit::inner::Jit;
+use crate::jit::reload_points::{ReloadPoints, VersionCode};
 use crate::jit::reloading::home::Home;
 use crate::jit::reloading::object_version::ObjectVersion;
 use crate::jit::reloading::reload::Reload;
 use crate::jit::reloading::state::{PlannedVersion, State};
 use crate::link::ObjectBuffer;
-use crate::session::ResourceTracker;
+use crate::session::{ResourceTracker, SymbolFlags};
 use crate::sync::Mutex;
 
 /// A program whose objects are replaced while it runs, each as often as its source is edited.
@@ -77,8 +78,10 @@ impl Reloader {
     pub fn new(jit: &Jit, tracker: &ResourceTracker) -> Result<Reloader> {
         jit.0.check_own(tracker.dylib_handle())?;
         // From the first such dylib on, calls are counted. A program that starts later is counted.
-        let counts = jit.session().create_version_dylib("reloader")?;
+        let counts = jit.session().create_reloaded_dylib("reloader")?;
         jit.session().remove_dylib(&counts)?;
+        jit.0.reload_points.get_or_init(|| ReloadPoints::register(jit.session()));
+        define_reload_functions(jit)?;
         let home = Home { jit: jit.clone(), dylib: tracker.dylib(), program: tracker.clone() };
         Ok(Reloader { home, lock: ReentrantLock::new(), state: Mutex::new(State::default()) })
     }
@@ -129,6 +132,7 @@ impl Reloader {
         };
         self.home.redirect(&redirects)?;
         taken.state.is_linked = true;
+        self.points().add_first(self.home.code_of_program(taken.state.objects.keys()));
         Ok(())
     }
 
@@ -204,8 +208,11 @@ impl Reloader {
             self.home.redirect(&linked.redirects)?;
             // The tracker of the program owns the stubs from here on. If it was removed, their own tracker keeps them.
             let _ = linked.stubs.keep(&self.home.program);
+            let code = linked.versions.iter().flat_map(|version| version.code(&self.home.jit.0));
+            let code: Vec<VersionCode> = code.collect();
             new.into_iter().zip(linked.versions).for_each(|(new, version)| state.commit(new, version));
             let retired = state.retire_unneeded();
+            self.points().replace(code);
             if let Some(first) = reloads.iter_mut().find(|reload| !reload.diff.is_empty()) {
                 first.retired = retired;
             }
@@ -217,6 +224,10 @@ impl Reloader {
             reload.retired_in_memory = retired_in_memory;
         }
         Ok(reloads)
+    }
+
+    fn points(&self) -> &ReloadPoints {
+        self.home.jit.0.reload_points.get().expect("`new` has set them")
     }
 
     /// Takes the state, until the result is dropped.
@@ -231,6 +242,14 @@ impl Reloader {
         let state = std::mem::take(&mut *self.state.lock());
         Ok(TakenState { reloader: self, state, _guard: guard })
     }
+}
+
+/// Defines the functions by which the program passes reload points and starts threads.
+fn define_reload_functions(jit: &Jit) -> Result<()> {
+    // Weak: an object may define a function of its own, and an earlier reloader may have defined these.
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE;
+    let functions = jit.0.executor.reload_functions(ReloadPoints::hooks());
+    jit.process_dylib().define_absolute(functions.into_iter().map(|(name, address)| (Name::new(name), address, flags)))
 }
 
 /// The state, and the lock that makes this thread its owner.

@@ -6,6 +6,7 @@ use crate::base::Name;
 use crate::error::Result;
 use crate::jit::inner::JitInner;
 use crate::jit::patching::{keep_for, pin_for_late_bindings, publish_variables};
+use crate::jit::reload_points::VersionCode;
 use crate::jit::reloading::object_version::CodeSize;
 use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
 use crate::sync::Arc;
@@ -33,7 +34,7 @@ pub(super) struct Version {
 impl Version {
     /// A version without code.
     pub(super) fn new(jit: &JitInner, object: &str, number: u64) -> Result<Version> {
-        let dylib = jit.session.create_version_dylib(&format!("{object} version {number}"))?;
+        let dylib = jit.session.create_reloaded_dylib(&format!("{object} version {number}"))?;
         let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
         let session = jit.session.clone();
         let (pin, variables, constants) = (None, None, Vec::new());
@@ -60,6 +61,19 @@ impl Version {
 
     pub(super) fn tracker(&self) -> &ResourceTracker {
         &self.tracker
+    }
+
+    /// Where its code is.
+    pub(super) fn code(&self, jit: &JitInner) -> Vec<VersionCode> {
+        let object: Arc<str> = self.object.as_str().into();
+        let all = jit.layer.code_of(self.tracker.key()).into_iter();
+        all.map(|(start, size)| VersionCode {
+            range: (start.value(), start.value() + size),
+            object: object.clone(),
+            tracker: Some(self.tracker.watch()),
+            is_replaced: false,
+        })
+        .collect()
     }
 
     /// Pins the code by one of its symbols.

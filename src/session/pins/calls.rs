@@ -13,6 +13,12 @@
 //!
 //! Either the caller loads the new target, or the removal sees the call.
 //!
+//! # Reload points
+//! A thread that never ends its calls passes *reload points*. There it is inside the versions of its stack, and inside no other
+//! one. It pins those first, and then refreshes its records. So what a removal has deferred to them is released, and the pins stay
+//! until the thread ends its calls or passes the next reload point. The thread may be inside calls of several domains, which end
+//! in any order, so each of its records holds the pins.
+//!
 //! # The first version of a session
 //! A session enters calls from its first version on. A call that began earlier is not entered. Its code was linked
 //! before the stub existed, so it reaches the stub only through a lazy re-export that was made earlier and is bound
@@ -20,6 +26,8 @@
 //! the tracker of the re-export here. That tracker keeps every version that is replaced from then on.
 //!
 //! Model: `loom_tests/loom_version_call.rs`.
+
+use std::any::Any;
 
 use rustc_hash::FxHashMap;
 
@@ -32,6 +40,8 @@ pub(crate) struct Calls<T> {
     pub(crate) domain: Guards,
     /// Whether the session has created a dylib for versions.
     is_enabled: AtomicBool,
+    /// Whether the session has versions whose addresses [`pass_reload_point`] does not know.
+    has_other_versions: AtomicBool,
     /// Trackers of lazy re-exports that were made before `is_enabled` was set and bound after it. A leaf lock.
     /// Each tracker once, by its address.
     late: Mutex<FxHashMap<usize, Arc<T>>>,
@@ -39,7 +49,12 @@ pub(crate) struct Calls<T> {
 
 impl<T> Calls<T> {
     pub(crate) fn new() -> Calls<T> {
-        Calls { domain: Guards::new(), is_enabled: AtomicBool::new(false), late: Mutex::new(FxHashMap::default()) }
+        Calls {
+            domain: Guards::new(),
+            is_enabled: AtomicBool::new(false),
+            has_other_versions: AtomicBool::new(false),
+            late: Mutex::new(FxHashMap::default()),
+        }
     }
 
     /// Enters a call on the calling thread.
@@ -64,6 +79,20 @@ impl<T> Calls<T> {
         // The switch of the process comes first: a thread that finds the session's flag set relies on it.
         enable_call_entry(&HOST);
         self.is_enabled.store(true, Ordering::Release);
+    }
+
+    /// From now on the session has versions whose addresses nobody looks for on stacks.
+    pub(crate) fn note_other_versions(&self) {
+        OTHER_VERSIONS.get_or_init(|| ());
+        self.has_other_versions.store(true, Ordering::Release);
+    }
+
+    /// Declares that the calling thread is inside no version but those that `held` keeps. `held` is dropped when the calls of this
+    /// thread end, or at the next such declaration.
+    pub(crate) fn refresh_holding(&self, held: Box<dyn Any + Send>) {
+        if !self.has_other_versions.load(Ordering::Acquire) {
+            self.domain.record_of_this_thread(&LAST_CALL).refresh_holding(held);
+        }
     }
 
     /// Declares that the calling thread is inside no version. The versions that its calls hold may be reclaimed; the
@@ -107,6 +136,16 @@ impl CallRecord for EpochRecord {
 struct HostDomain(StaticCell<Guards>);
 
 static HOST: HostDomain = HostDomain(StaticCell::new());
+
+/// Set when some session of the process has versions whose addresses nobody looks for on stacks.
+static OTHER_VERSIONS: StaticCell<()> = StaticCell::new();
+
+/// As [`Calls::refresh_holding`], for the calls of the host, in which this thread may be inside versions of any session.
+pub(crate) fn refresh_host_calls_holding(held: Box<dyn Any + Send>) {
+    if let Some(domain) = host_calls().filter(|_| OTHER_VERSIONS.get().is_none()) {
+        domain.record_of_this_thread(&LAST_HOST_CALL).refresh_holding(held);
+    }
+}
 
 /// Every call through a handle that begins after this asks its hold how it is made, also in a process without versions: the code
 /// of a session may run in another process.

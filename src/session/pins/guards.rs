@@ -122,6 +122,8 @@ struct DeferredList {
     /// one.
     announced: u64,
     batches: Vec<DeferredBatch>,
+    /// What the thread itself keeps until it leaves or refreshes the guard.
+    held: Option<Box<dyn Any + Send>>,
 }
 
 /// One domain: its number and its records.
@@ -239,6 +241,21 @@ impl EpochRecord {
         }
     }
 
+    /// As [`refresh`](Self::refresh). `held` is dropped when this thread leaves the guards or refreshes them again; at once if none
+    /// is entered.
+    pub(crate) fn refresh_holding(&'static self, held: Box<dyn Any + Send>) {
+        self.refresh();
+        let epoch = self.epoch();
+        if !is_entered(epoch) {
+            return;
+        }
+        let mut deferred = self.deferred.lock();
+        // Without a barrier: this thread itself leaves the guard, and sees its own store.
+        self.has_deferred.store(true, Ordering::Relaxed);
+        deferred.announced = epoch;
+        deferred.held = Some(held);
+    }
+
     pub(crate) fn thread(&self) -> Arc<str> {
         self.thread.lock().clone()
     }
@@ -246,20 +263,21 @@ impl EpochRecord {
     /// The guard was left. Each batch moves to the next guard that blocks it, or is released.
     #[cold]
     pub(super) fn run_deferred(&'static self) {
-        let waited = {
+        let (waited, held) = {
             let mut deferred = self.deferred.lock();
             // Under the lock: a remover that sets the flag after this finds a new epoch, and stores no batch.
             self.has_deferred.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
             if !seeded_bug!("announcement_outlives_its_guard") {
                 deferred.announced = 0;
             }
-            std::mem::take(&mut deferred.batches)
+            (std::mem::take(&mut deferred.batches), deferred.held.take())
         };
         let mut free = waited.into_iter().filter_map(DeferredBatch::defer_to_next);
         if let Some(first) = free.next() {
             let others = free.collect();
             first.release(others);
         }
+        drop(held);
     }
 
     /// The list of the thread is destroyed: the guards own the record from now on.

@@ -29,6 +29,11 @@ impl TrackerWatch {
         self.core.current().state.is_live()
     }
 
+    /// Whether all resources of the tracker are released.
+    pub(crate) fn is_reclaimed(&self) -> bool {
+        self.core.current().state.is_reclaimed()
+    }
+
     /// Pins the tracker, even after its removal. `None` once its resources are being released.
     pub fn pin(&self) -> Option<Pin> {
         Pin::until_reclaimed(self.core.clone())

@@ -1,0 +1,168 @@
+//! [`ReloadPoints`]: which code on the stacks of threads belongs to versions that a [`Reloader`](crate::Reloader) has made.
+//!
+//! A thread of linked code that never ends its call passes *reload points*: it calls `jittison_reload_point`. There it relies on nothing
+//! of replaced versions but the frames on its stack.
+//!
+//! | state of a version | what keeps it | who frees it |
+//! |---|---|---|
+//! | runs | the reloader | – |
+//! | replaced | calls that were active at its removal | the thread whose call ends last, or passes its reload point last |
+//! | replaced, and on the stack of a thread at a reload point | pins of that thread | the same thread, when its call ends or at a later reload point |
+//!
+//! | step of a reload point | for |
+//! |---|---|
+//! | return at once, if nothing was replaced since the last one and no replaced version was on the stack | loops |
+//! | walk the frames; if some are unknown, do no more | code without unwind information, other stacks |
+//! | pin the versions of the frames, then refresh the calls of the thread (`src/session/pins/calls.rs`) | memory |
+//!
+//! A reloader counts a replacement after it has removed the versions, so a thread that sees the count refreshes calls that the removals
+//! have seen.
+//!
+//! # Limits
+//! A version of a [`Patchable`](crate::Patchable) is not known here. A session that has one frees nothing at reload points, and
+//! neither do threads that linked code started, in the whole process.
+
+use std::any::Any;
+use std::cell::Cell;
+
+use smallvec::SmallVec;
+
+use crate::base::ExecutorAddr;
+use crate::host::{ReloadHooks, WalkFn};
+use crate::session::{ExecutionSession, TrackerWatch, pass_reload_point};
+use crate::sync::{Arc, CountU64, Mutex, Ordering, StaticMutex, Weak, plain_thread_local};
+
+/// The code of the versions of one session.
+pub(in crate::jit) struct ReloadPoints {
+    session: ExecutionSession,
+    /// Sorted by address. Entries of freed versions stay until the next replacement.
+    code: Mutex<Vec<VersionCode>>,
+}
+
+/// The code of one version of an object.
+pub(in crate::jit) struct VersionCode {
+    /// The first address and the one after the last.
+    pub(in crate::jit) range: (u64, u64),
+    pub(in crate::jit) object: Arc<str>,
+    /// `None` for the version that was added, which is freed with the program.
+    pub(in crate::jit) tracker: Option<TrackerWatch>,
+    pub(in crate::jit) is_replaced: bool,
+}
+
+/// What a thread knows from its last reload point.
+#[derive(Clone, Copy)]
+struct LastPass {
+    replacements: u64,
+    caller: u64,
+    was_replaced: bool,
+    /// Whether a replaced version was on the stack.
+    has_pins: bool,
+}
+
+plain_thread_local! {
+    static LAST: Cell<LastPass> = const { Cell::new(LastPass { replacements: 0, caller: 0, was_replaced: false, has_pins: false }) };
+}
+
+/// The sessions with reloaders.
+static SESSIONS: StaticMutex<Vec<Weak<ReloadPoints>>> = StaticMutex::new(Vec::new());
+
+/// How often versions were replaced, in all sessions.
+static REPLACEMENTS: CountU64 = CountU64::new(0);
+
+impl ReloadPoints {
+    /// Those of a session, from its first reloader on.
+    pub(in crate::jit) fn register(session: &ExecutionSession) -> Arc<ReloadPoints> {
+        let points = Arc::new(ReloadPoints { session: session.clone(), code: Mutex::new(Vec::new()) });
+        let mut sessions = SESSIONS.lock();
+        sessions.retain(|points| points.strong_count() > 0);
+        sessions.push(Arc::downgrade(&points));
+        points
+    }
+
+    /// What linked code asks at its reload points and when it starts a thread.
+    pub(in crate::jit) fn hooks() -> ReloadHooks {
+        ReloadHooks { pass, keep }
+    }
+
+    /// Adds the code of the objects of a program.
+    pub(in crate::jit) fn add_first(&self, new: Vec<VersionCode>) {
+        let mut code = self.code.lock();
+        code.extend(new);
+        code.sort_by_key(|code| code.range);
+    }
+
+    /// Adds the code of new versions. Earlier versions of these objects are replaced. Call it after the removal of what is replaced.
+    pub(in crate::jit) fn replace(&self, new: Vec<VersionCode>) {
+        // The lock of a tracker may not be taken under that of the list.
+        let trackers: Vec<_> =
+            self.code.lock().iter().filter_map(|code| Some((code.range, code.tracker.clone()?))).collect();
+        let freed = trackers.into_iter().filter(|(_, tracker)| tracker.is_reclaimed());
+        let freed: Vec<(u64, u64)> = freed.map(|(range, _)| range).collect();
+        let removed: Vec<VersionCode> = {
+            let mut code = self.code.lock();
+            for old in code.iter_mut() {
+                old.is_replaced |= new.iter().any(|new| new.object == old.object);
+            }
+            let removed = code.extract_if(.., |code| code.tracker.is_some() && freed.contains(&code.range)).collect();
+            code.extend(new);
+            code.sort_by_key(|code| code.range);
+            removed
+        };
+        drop(removed);
+        REPLACEMENTS.fetch_add(1, Ordering::Release);
+    }
+
+    /// The tracker of the version at an address, and whether it is replaced.
+    fn find(&self, address: ExecutorAddr) -> Option<(Option<TrackerWatch>, bool)> {
+        let address = address.value();
+        let (tracker, is_replaced) = {
+            let code = self.code.lock();
+            let next = code.partition_point(|code| code.range.0 <= address);
+            let found = code.get(next.checked_sub(1)?)?;
+            (address < found.range.1).then(|| (found.tracker.clone(), found.is_replaced))?
+        };
+        // The memory of a version that is freed may have other code.
+        let is_freed = tracker.as_ref().is_some_and(TrackerWatch::is_reclaimed);
+        (!is_freed).then_some((tracker, is_replaced))
+    }
+}
+
+fn sessions() -> SmallVec<[Arc<ReloadPoints>; 2]> {
+    SESSIONS.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Passes a reload point. Says whether the code at `caller` was replaced.
+fn pass(caller: ExecutorAddr, walk: WalkFn) -> bool {
+    let replacements = REPLACEMENTS.load(Ordering::Acquire);
+    let last = LAST.get();
+    let is_up_to_date = last.replacements == replacements && !last.has_pins;
+    if is_up_to_date && last.caller == caller.value() {
+        return last.was_replaced;
+    }
+    let sessions = sessions();
+    let find = |address: ExecutorAddr| sessions.iter().find_map(|points| points.find(address));
+    let was_replaced = find(caller).is_some_and(|(_, is_replaced)| is_replaced);
+    let has_pins = !is_up_to_date && refresh(&sessions, walk);
+    LAST.set(LastPass { replacements, caller: caller.value(), was_replaced, has_pins });
+    was_replaced
+}
+
+/// Frees what only the calls of this thread keep, except what is on its stack. Says whether replaced versions are there.
+fn refresh(sessions: &[Arc<ReloadPoints>], walk: WalkFn) -> bool {
+    let Some(frames) = walk() else { return false };
+    let mut has_replaced = false;
+    let mut on_stack: Vec<(&ExecutionSession, Vec<TrackerWatch>)> = Vec::new();
+    for points in sessions {
+        let found: Vec<_> = frames.iter().filter_map(|address| points.find(*address)).collect();
+        has_replaced |= found.iter().any(|(tracker, is_replaced)| *is_replaced && tracker.is_some());
+        on_stack.push((&points.session, found.into_iter().filter_map(|(tracker, _)| tracker).collect()));
+    }
+    pass_reload_point(&on_stack);
+    has_replaced
+}
+
+/// Keeps the version at an address.
+fn keep(address: ExecutorAddr) -> Option<Box<dyn Any + Send>> {
+    let (tracker, _) = sessions().iter().find_map(|points| points.find(address))?;
+    Some(Box::new(tracker?.pin()?))
+}
