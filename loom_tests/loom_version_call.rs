@@ -3,7 +3,7 @@
 //! Runs `src/session/pins/calls.rs` on top of `src/session/pins/guards.rs`. A version that a caller reached through a
 //! stub's slot is freed after the call has returned, and not before.
 //!
-//! Seeded bug: `version_freed_under_a_call`.
+//! Seeded bugs: `version_freed_under_a_call`, `pinned_after_the_refresh`.
 
 #![cfg(loom)]
 
@@ -61,5 +61,62 @@ fn call_returning_versus_guard_dropped() {
         drop(guard);
         caller.join().unwrap();
         (removal.is_complete(), fixture.manager.freed())
+    });
+}
+
+#[test]
+fn replacing_a_version_versus_a_reload_point_inside_it() {
+    // The caller passes two reload points inside the version that it runs. That version is not freed before it leaves, and another
+    // one is freed at the latest then.
+    let allowed = [(1, true), (2, true)];
+    explore("replacing_a_version_versus_a_reload_point_inside_it", None, 3, allowed, || {
+        let fixture = Fixture::new();
+        let main = jittison::session::reloaded_dylib(&fixture.session, "versions").unwrap();
+        let fixture = Fixture { main, ..fixture };
+        let (old, new) = (fixture.loaded("f1", 1), fixture.loaded("f2", 2));
+        let slot = Arc::new(AtomicU64::new(1));
+        let (session, manager, read) = (fixture.session.clone(), fixture.manager.clone(), slot.clone());
+        let watches = [old.watch(), new.watch()];
+        let caller = thread::spawn(move || {
+            let _entry = session.enter_call();
+            let version = read.load(Ordering::Relaxed);
+            for _ in 0..2 {
+                let on_stack = [watches[version as usize - 1].clone()];
+                jittison::session::pass_reload_point_with(&session, &on_stack);
+                assert!(!manager.freed().contains(&(version as u32)), "version {version} was freed on a stack");
+            }
+            version
+        });
+        slot.store(2, Ordering::Relaxed);
+        let removal = old.remove().unwrap();
+        let version = caller.join().unwrap();
+        let complete = removal.is_complete();
+        assert_eq!(fixture.manager.freed(), [1]);
+        (version, complete)
+    });
+}
+
+#[test]
+fn removing_a_version_versus_a_reload_point_outside_it() {
+    // The version is freed by the remover or at the reload point if that is later, else when the call ends.
+    explore("removing_a_version_versus_a_reload_point_outside_it", None, 4, [true], || {
+        let fixture = Fixture::new();
+        let main = jittison::session::reloaded_dylib(&fixture.session, "versions").unwrap();
+        let fixture = Fixture { main, ..fixture };
+        let tracker = fixture.loaded("f", 1);
+        let session = fixture.session.clone();
+        let caller = thread::spawn(move || {
+            let entry = session.enter_call();
+            jittison::session::pass_reload_point_with(&session, &[]);
+            drop(entry);
+        });
+        let removal = tracker.remove().unwrap();
+        let entry = fixture.session.enter_call();
+        jittison::session::pass_reload_point_with(&fixture.session, &[]);
+        caller.join().unwrap();
+        let is_complete = removal.is_complete();
+        assert_eq!(fixture.manager.freed(), [1]);
+        drop(entry);
+        is_complete
     });
 }

@@ -6,8 +6,10 @@
 //! | [`thrd_create`] | that of the C library (C11) |
 //! | [`start_cpp_thread`] | the function of libstdc++ behind `std::thread`, `std::jthread` and `std::async` |
 //!
-//! A new thread enters its call before it runs linked code. Until then [`Start`] keeps the code of its first function. The call is
-//! left in the last round of the destructors of keys ([`os::ThreadEnd`]), after those of linked code.
+//! A new thread enters its call before it runs linked code. It may rely on what its starter may rely on: the first function and its
+//! argument may belong to a version that was replaced meanwhile. So the starter pins all versions that are in memory, and the new
+//! thread holds the pins in its call, until it passes a reload point or ends. The call is left in the last round of the destructors of
+//! keys ([`os::ThreadEnd`]), after those of linked code.
 //!
 //! A thread that ends by `pthread_exit` or by a cancellation unwinds frames of this file. They hold nothing that must be dropped.
 //!
@@ -21,12 +23,18 @@ use crate::base::{CallEntry, ExecutorAddr, enter_host_call};
 use crate::os;
 use crate::sync::StaticCell;
 
-/// Keeps the code of a version in memory, as long as the result lives. `None` for other code.
-pub(crate) type KeepFn = fn(ExecutorAddr) -> Option<Box<dyn Any + Send>>;
+/// What the room above does for a new thread.
+#[derive(Clone, Copy)]
+pub(crate) struct ThreadHooks {
+    /// Keeps all versions in memory, as long as the result lives.
+    pub(crate) keep: fn() -> Box<dyn Any + Send>,
+    /// Passes such a result to the host call of the calling thread, which drops it at its next reload point or at its end.
+    pub(crate) hold: fn(Box<dyn Any + Send>),
+}
 
-/// The functions of this file that the process can offer to linked code. `keep` keeps the code of a version in memory.
-pub(super) fn thread_functions(keep: KeepFn) -> Vec<(&'static str, ExecutorAddr)> {
-    KEEP.get_or_init(|| keep);
+/// The functions of this file that the process can offer to linked code.
+pub(super) fn thread_functions(hooks: ThreadHooks) -> Vec<(&'static str, ExecutorAddr)> {
+    HOOKS.get_or_init(|| hooks);
     let mut functions = Vec::new();
     let mut add = |name, function: *const ()| functions.push((name, ExecutorAddr::new(function as u64)));
     if thread_end().is_some() {
@@ -71,7 +79,6 @@ struct Running {
     /// Destructors of keys that the C library has called.
     rounds: usize,
     _entry: Option<CallEntry>,
-    _kept: Option<Box<dyn Any + Send>>,
 }
 
 type CStart = extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -82,16 +89,15 @@ fn thread_end() -> Option<&'static os::ThreadEnd> {
     KEY.get_or_init(|| os::ThreadEnd::new(end_thread)).as_ref()
 }
 
-/// Keeps the code of a version in memory.
-static KEEP: StaticCell<KeepFn> = StaticCell::new();
+static HOOKS: StaticCell<ThreadHooks> = StaticCell::new();
 
-fn keep_code(function: usize) -> Option<Box<dyn Any + Send>> {
-    KEEP.get().and_then(|keep| keep(ExecutorAddr::new(function as u64)))
+fn keep_versions() -> Option<Box<dyn Any + Send>> {
+    HOOKS.get().map(|hooks| (hooks.keep)())
 }
 
 impl<F> Start<F> {
-    fn into_raw(function: F, address: usize, argument: *mut c_void) -> *mut c_void {
-        Box::into_raw(Box::new(Start { function, argument, kept: keep_code(address) })).cast()
+    fn into_raw(function: F, argument: *mut c_void) -> *mut c_void {
+        Box::into_raw(Box::new(Start { function, argument, kept: keep_versions() })).cast()
     }
 
     /// Enters the call of a new thread. Returns what it runs.
@@ -108,9 +114,12 @@ impl<F> Start<F> {
 
 /// Enters a call that the end of the calling thread leaves.
 fn enter_thread(kept: Option<Box<dyn Any + Send>>) {
-    let running = Box::into_raw(Box::new(Running { rounds: 0, _entry: enter_host_call(), _kept: kept }));
+    let running = Box::into_raw(Box::new(Running { rounds: 0, _entry: enter_host_call() }));
     // Without memory for the value, the call is never left: what this thread may run stays in memory.
     let _ = thread_end().is_some_and(|key| key.set(running.cast()));
+    if let (Some(hooks), Some(kept)) = (HOOKS.get(), kept) {
+        (hooks.hold)(kept);
+    }
 }
 
 /// The destructor of the key. The C library sets the value to null first.
@@ -142,7 +151,7 @@ unsafe extern "C" fn pthread_create(
     start: os::StartRoutine,
     argument: *mut c_void,
 ) -> c_int {
-    let start = Start::into_raw(start, start as usize, argument);
+    let start = Start::into_raw(start, argument);
     // SAFETY: H7 - linked code passes what `pthread_create` may get; `run` gets its own argument.
     let result = unsafe { os::create_thread(thread, attributes, run, start) };
     if result != 0 {
@@ -170,7 +179,7 @@ unsafe extern "C" fn thrd_create(thread: *mut c_void, start: CStart, argument: *
     let Some(address) = native(&C_THREAD) else { return FAILED };
     // SAFETY: H1 - the function of the C library with this name has this type.
     let create = unsafe { std::mem::transmute::<usize, Create>(address as usize) };
-    let start = Start::into_raw(start, start as usize, argument);
+    let start = Start::into_raw(start, argument);
     // SAFETY: H7 - linked code passes what `thrd_create` may get; `run_c` gets its own argument.
     let result = unsafe { create(thread, run_c, start) };
     if result != 0 {
@@ -217,10 +226,9 @@ unsafe extern "C-unwind" fn start_cpp_thread(thread: *mut c_void, state: *mut *m
     let address = native(&CPP_THREAD).expect("libstdc++ is loaded, because the code needs it for its state");
     // SAFETY: H1 - the function of the library with this name has this type: a `unique_ptr` is passed by its address.
     let start = unsafe { std::mem::transmute::<usize, Start>(address as usize) };
-    // SAFETY: H7 - linked code passes a `unique_ptr` with a state, whose third virtual function is `_M_run`.
-    let (inner, run) = unsafe { (*state, *(**state).functions.add(2)) };
-    let kept = keep_code(run as usize);
-    let outer = Box::new(CppState { functions: (&raw const STATE_FUNCTIONS).cast(), inner, kept });
+    // SAFETY: H7 - linked code passes a `unique_ptr` with a state.
+    let inner = unsafe { *state };
+    let outer = Box::new(CppState { functions: (&raw const STATE_FUNCTIONS).cast(), inner, kept: keep_versions() });
     // SAFETY: H7 - the `unique_ptr` of the caller. The library deletes the new state, which deletes the other one.
     unsafe { *state = Box::into_raw(outer) };
     // SAFETY: H7 - the arguments of linked code. If no thread can be started, it throws, and its caller deletes the state.

@@ -94,6 +94,7 @@ pub(crate) use executor::{
 pub use exit_scopes::ExitScopes;
 pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
+pub(crate) use linked_threads::ThreadHooks;
 pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
 pub(crate) use process::ProcessSymbol;
 #[cfg(feature = "executor")]

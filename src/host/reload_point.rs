@@ -1,4 +1,9 @@
-//! `jittison_reload_point`, by which linked code passes a reload point.
+//! Functions of reload points for linked code.
+//!
+//! | function of linked code | what it does |
+//! |---|---|
+//! | `jittison_reload_point` | passes a reload point, and says whether the caller was replaced |
+//! | `jittison_is_replaced` | says whether the caller was replaced |
 //!
 //! What a reload point is, and which code was replaced, is known to the room above: it installs [`ReloadHooks`]. Native code of
 //! each architecture adds the return address, because the answer depends on the caller.
@@ -7,7 +12,7 @@ use std::ffi::c_int;
 
 use crate::arch;
 use crate::base::ExecutorAddr;
-use crate::host::linked_threads::KeepFn;
+use crate::host::linked_threads::ThreadHooks;
 use crate::host::{linked_threads, stack_end};
 use crate::os;
 use crate::sync::StaticCell;
@@ -17,8 +22,9 @@ use crate::sync::StaticCell;
 pub(crate) struct ReloadHooks {
     /// Passes a reload point. Says whether the code at this address has been replaced.
     pub(crate) pass: fn(ExecutorAddr, WalkFn) -> bool,
-    /// Keeps the code at this address in memory until the result is dropped. `None` if it is not the code of a version.
-    pub(crate) keep: KeepFn,
+    /// Says whether the code at this address has been replaced.
+    pub(crate) is_replaced: fn(ExecutorAddr) -> bool,
+    pub(crate) threads: ThreadHooks,
 }
 
 /// Finds addresses inside the calls that the frames of the calling thread wait for. `None` if not all of them are known.
@@ -26,12 +32,13 @@ pub(crate) type WalkFn = fn() -> Option<Vec<ExecutorAddr>>;
 
 static HOOKS: StaticCell<ReloadHooks> = StaticCell::new();
 
-/// Installs the hooks, and returns the functions that linked code gets: the one of this file, and those that start threads. Later
+/// Installs the hooks, and returns the functions that linked code gets: those of this file, and those that start threads. Later
 /// calls install nothing.
 pub(super) fn reload_functions(hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
     HOOKS.get_or_init(|| hooks);
-    let mut functions = linked_threads::thread_functions(hooks.keep);
+    let mut functions = linked_threads::thread_functions(hooks.threads);
     functions.push(("jittison_reload_point", ExecutorAddr::new(reload_point as *const () as u64)));
+    functions.push(("jittison_is_replaced", ExecutorAddr::new(is_replaced as *const () as u64)));
     functions
 }
 
@@ -48,10 +55,16 @@ extern "C" fn pass_reload_point(return_address: u64) -> c_int {
     HOOKS.get().is_some_and(|hooks| (hooks.pass)(inside, return_addresses)).into()
 }
 
+/// `int jittison_is_replaced(void)`, with the address to which it returns.
+extern "C" fn ask_is_replaced(return_address: u64) -> c_int {
+    let inside = ExecutorAddr::new(return_address.wrapping_sub(1));
+    HOOKS.get().is_some_and(|hooks| (hooks.is_replaced)(inside)).into()
+}
+
 /// The name has the crate version, because a program may contain two versions of this crate.
 macro_rules! symbol {
-    () => {
-        concat!("\"jittison_reload_point_", env!("CARGO_PKG_VERSION"), "\"")
+    ($name:literal) => {
+        concat!("\"jittison_", $name, "_", env!("CARGO_PKG_VERSION"), "\"")
     };
 }
 
@@ -59,6 +72,11 @@ unsafe extern "C" {
     /// Calls [`pass_reload_point`] with its return address.
     #[link_name = concat!("jittison_reload_point_", env!("CARGO_PKG_VERSION"))]
     fn reload_point() -> c_int;
+
+    /// Calls [`ask_is_replaced`] with its return address.
+    #[link_name = concat!("jittison_is_replaced_", env!("CARGO_PKG_VERSION"))]
+    fn is_replaced() -> c_int;
 }
 
-arch::define_with_caller!({ symbol!() }, pass_reload_point);
+arch::define_with_caller!({ symbol!("reload_point") }, pass_reload_point);
+arch::define_with_caller!({ symbol!("is_replaced") }, ask_is_replaced);

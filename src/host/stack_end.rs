@@ -21,18 +21,21 @@ pub(super) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
     let mut call = Call { body: Some(body), result: None };
     // Without counted calls, no frame below is in a version.
     let below = if is_call_entry_enabled() { os::return_addresses() } else { Some(Vec::new()) };
-    BELOW.with_borrow_mut(|frames| frames.push(below));
+    let is_noted = BELOW.try_with(|frames| frames.borrow_mut().push(below)).is_ok();
     // SAFETY: H4 - `stack_end` calls `enter::<F, R>` with the address of `call`, a `Call<F, R>` on this stack, and returns
     // after it.
     unsafe { stack_end(enter::<F, R>, (&raw mut call).cast()) };
-    BELOW.with_borrow_mut(|frames| frames.pop());
+    if is_noted {
+        let _ = BELOW.try_with(|frames| frames.borrow_mut().pop());
+    }
     call.result.expect("`enter` returns only with a result")
 }
 
 /// The return addresses of this thread that the unwinder does not find, because they are below an end. `None` if they are not known.
 pub(super) fn addresses_below() -> Option<Vec<u64>> {
-    let all: Option<Vec<Vec<u64>>> = BELOW.with_borrow(|frames| frames.iter().cloned().collect());
-    all.map(|frames| frames.concat())
+    // The list is gone when destructors of the thread run.
+    let all = BELOW.try_with(|frames| frames.borrow().iter().cloned().collect::<Option<Vec<Vec<u64>>>>());
+    all.ok().flatten().map(|frames| frames.concat())
 }
 
 plain_thread_local! {

@@ -28,8 +28,8 @@ use std::cell::Cell;
 use smallvec::SmallVec;
 
 use crate::base::ExecutorAddr;
-use crate::host::{ReloadHooks, WalkFn};
-use crate::session::{ExecutionSession, TrackerWatch, pass_reload_point};
+use crate::host::{ReloadHooks, ThreadHooks, WalkFn};
+use crate::session::{ExecutionSession, TrackerWatch, hold_in_host_call, pass_reload_point};
 use crate::sync::{Arc, CountU64, Mutex, Ordering, StaticMutex, Weak, plain_thread_local};
 
 /// The code of the versions of one session.
@@ -81,7 +81,7 @@ impl ReloadPoints {
 
     /// What linked code asks at its reload points and when it starts a thread.
     pub(in crate::jit) fn hooks() -> ReloadHooks {
-        ReloadHooks { pass, keep }
+        ReloadHooks { pass, is_replaced, threads: ThreadHooks { keep: keep_all, hold: hold_in_host_call } }
     }
 
     /// Adds the code of the objects of a program.
@@ -147,6 +147,11 @@ fn pass(caller: ExecutorAddr, walk: WalkFn) -> bool {
     was_replaced
 }
 
+/// Says whether the code at `caller` was replaced.
+fn is_replaced(caller: ExecutorAddr) -> bool {
+    sessions().iter().find_map(|points| points.find(caller)).is_some_and(|(_, is_replaced)| is_replaced)
+}
+
 /// Frees what only the calls of this thread keep, except what is on its stack. Says whether replaced versions are there.
 fn refresh(sessions: &[Arc<ReloadPoints>], walk: WalkFn) -> bool {
     let Some(frames) = walk() else { return false };
@@ -161,8 +166,12 @@ fn refresh(sessions: &[Arc<ReloadPoints>], walk: WalkFn) -> bool {
     has_replaced
 }
 
-/// Keeps the version at an address.
-fn keep(address: ExecutorAddr) -> Option<Box<dyn Any + Send>> {
-    let (tracker, _) = sessions().iter().find_map(|points| points.find(address))?;
-    Some(Box::new(tracker?.pin()?))
+/// Keeps all versions that are in memory.
+fn keep_all() -> Box<dyn Any + Send> {
+    let trackers = |points: &Arc<ReloadPoints>| -> Vec<TrackerWatch> {
+        points.code.lock().iter().filter_map(|code| code.tracker.clone()).collect()
+    };
+    let all: Vec<TrackerWatch> = sessions().iter().flat_map(trackers).collect();
+    let pins: Vec<_> = all.iter().filter_map(TrackerWatch::pin).collect();
+    Box::new(pins)
 }

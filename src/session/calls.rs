@@ -115,3 +115,17 @@ impl JitDylib {
 pub fn late_binding_count(session: &ExecutionSession) -> usize {
     session.late_bindings().len()
 }
+
+/// For models: a dylib whose versions are found on stacks.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn reloaded_dylib(session: &ExecutionSession, name: &str) -> Result<JitDylib> {
+    session.create_reloaded_dylib(name)
+}
+
+/// For models: passes a reload point with these versions on the stack.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn pass_reload_point_with(session: &ExecutionSession, on_stack: &[TrackerWatch]) {
+    pass_reload_point(&[(session, on_stack.to_vec())]);
+}

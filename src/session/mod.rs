@@ -103,10 +103,10 @@ mod types;
 mod work;
 
 pub(crate) use background_work::BackgroundWork;
+pub(crate) use calls::pass_reload_point;
 #[cfg(loom)]
 #[doc(hidden)]
-pub use calls::late_binding_count;
-pub(crate) use calls::pass_reload_point;
+pub use calls::{late_binding_count, pass_reload_point_with, reloaded_dylib};
 pub(crate) use core::clear_hook::ClearHook;
 pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
@@ -130,6 +130,7 @@ pub use materialize::emission::DependencyGroup;
 pub(crate) use materialize::materialization_wait::MaterializationWait;
 #[cfg(feature = "executor")]
 pub(crate) use pins::calls::enable_calls_elsewhere;
+pub(crate) use pins::calls::hold_in_host_call;
 pub use pins::guard::Guard;
 #[cfg(loom)]
 #[doc(hidden)]

@@ -26,8 +26,9 @@ const LONGEST_FILE: usize = 700;
 const FENCED_CRATES: [&str; 10] =
     ["libc", "memmap2", "rustix", "rustls", "object", "gimli", "iced_x86", "tracing", "landlock", "seccompiler"];
 /// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
-const HOST_NAMES: [&str; 43] = [
+const HOST_NAMES: [&str; 44] = [
     "ReloadHooks",
+    "ThreadHooks",
     "WalkFn",
     "Executor",
     "InProcess",

@@ -45,7 +45,7 @@ fn reload(program: &mut Watched, number: usize) -> u64 {
 #[test]
 fn replaced_versions_are_freed_when_main_passes_a_reload_point() {
     let mut program = start(&main_with("jittison_reload_point();"));
-    for number in 1..=20 {
+    for number in 1..=50 {
         // The one before is in memory until `main` has passed.
         assert!(reload(&mut program, number) <= 1);
     }
@@ -57,6 +57,19 @@ fn without_a_reload_point_replaced_versions_stay() {
     let mut program = start(&main_with(""));
     for number in 1..=5 {
         // Version 0 is the program.
+        assert_eq!(reload(&mut program, number), number as u64 - 1);
+    }
+    assert_eq!(program.end().0, Some(7));
+}
+
+#[test]
+fn in_an_executor_a_reload_point_does_nothing() {
+    if !jittison_test_tools::require_x86_64() {
+        return;
+    }
+    let main = main_with("jittison_reload_point();");
+    let mut program = Watched::start_main(&["--executor"], &main, &[("step", &step(0))]);
+    for number in 1..=3 {
         assert_eq!(reload(&mut program, number), number as u64 - 1);
     }
     assert_eq!(program.end().0, Some(7));

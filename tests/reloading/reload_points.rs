@@ -188,14 +188,19 @@ fn replace_under_a_thread(start: &str, language: fn(&str) -> Option<Vec<u8>>) {
     };
     let program = Program::new(&[("a.o", &starts), ("b.o", &first), ("wait.o", &pointer)]);
     drop(program.reload("b.o", &second));
-    // The call of `run` has ended, and the thread runs on.
+    // The call of `run` ends, and the thread runs on.
     assert_eq!(program.call("run"), 0);
     STEPS.wait();
     drop(program.reload("b.o", &third));
-    assert_eq!(replaced(&program), [1], "the thread is in this version");
+    assert_eq!(replaced(&program), [1], "the thread has started in this version");
+    STEPS.go();
+    STEPS.wait();
+    drop(program.reload("b.o", &first));
+    // It has passed no reload point since its start.
+    assert_eq!(replaced(&program), [2, 1], "the thread is in the newer one of these");
     STEPS.go();
     wait_until_freed(&program);
-    assert_eq!(program.call("ran"), 1);
+    assert_eq!(program.call("ran"), 2);
 }
 
 const PTHREADS: &str = "#include <pthread.h>
@@ -205,7 +210,7 @@ void body(void);
 #[test]
 fn a_thread_of_linked_code_keeps_the_version_that_it_is_in() {
     own_process!();
-    let start = "static void *start(void *argument) { body(); return argument; }
+    let start = "static void *start(void *argument) { body(); body(); return argument; }
          long run(void) { pthread_t thread; return pthread_create(&thread, 0, start, 0) || pthread_detach(thread); }";
     replace_under_a_thread(&format!("{PTHREADS} {start}"), c);
 }
@@ -213,10 +218,10 @@ fn a_thread_of_linked_code_keeps_the_version_that_it_is_in() {
 #[test]
 fn a_thread_that_ends_by_pthread_exit_or_a_cancellation_leaves_its_call() {
     own_process!();
-    let start = "static void *start(void *argument) { body(); pthread_exit(argument); }
+    let start = "static void *start(void *argument) { body(); body(); pthread_exit(argument); }
          long run(void) { pthread_t thread; return pthread_create(&thread, 0, start, 0) || pthread_detach(thread); }";
     replace_under_a_thread(&format!("{PTHREADS} {start}"), c);
-    let start = "static void *start(void *argument) { body(); for (;;) pthread_testcancel(); }
+    let start = "static void *start(void *argument) { body(); body(); for (;;) pthread_testcancel(); }
          long run(void) { pthread_t thread;
              return pthread_create(&thread, 0, start, 0) || pthread_detach(thread) || pthread_cancel(thread); }";
     replace_under_a_thread(&format!("{PTHREADS} {start}"), c);
@@ -227,7 +232,7 @@ fn a_thread_of_c11_is_counted() {
     own_process!();
     let start = "#include <threads.h>
          void body(void);
-         static int start(void *argument) { body(); return 0; }
+         static int start(void *argument) { body(); body(); return 0; }
          long run(void) { thrd_t thread; return thrd_create(&thread, start, 0) != thrd_success || thrd_detach(thread) != thrd_success; }";
     replace_under_a_thread(start, c);
 }
@@ -237,7 +242,7 @@ fn a_thread_of_cpp_is_counted() {
     own_process!();
     let start = "#include <thread>
          extern \"C\" void body(void);
-         extern \"C\" long run(void) { std::thread([name = new int(3)] { body(); delete name; }).detach(); return 0; }";
+         extern \"C\" long run(void) { std::thread([name = new int(3)] { body(); body(); delete name; }).detach(); return 0; }";
     replace_under_a_thread(start, cpp);
 }
 

@@ -140,6 +140,13 @@ static HOST: HostDomain = HostDomain(StaticCell::new());
 /// Set when some session of the process has versions whose addresses nobody looks for on stacks.
 static OTHER_VERSIONS: StaticCell<()> = StaticCell::new();
 
+/// Lets the host call that this thread has just entered hold something, until the thread leaves it or passes a reload point.
+pub(crate) fn hold_in_host_call(held: Box<dyn Any + Send>) {
+    if let Some(domain) = host_calls() {
+        domain.record_of_this_thread(&LAST_HOST_CALL).refresh_holding(held);
+    }
+}
+
 /// As [`Calls::refresh_holding`], for the calls of the host, in which this thread may be inside versions of any session.
 pub(crate) fn refresh_host_calls_holding(held: Box<dyn Any + Send>) {
     if let Some(domain) = host_calls().filter(|_| OTHER_VERSIONS.get().is_none()) {
