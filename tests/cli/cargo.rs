@@ -559,3 +559,37 @@ fn the_example_serves_pages_that_follow() {
     edit(&edited.replace("count: u64,", "count: u64, more: u64,").replace("count: 5", "count: 5, more: 1"), "refused");
     assert_eq!(ask("/"), "good day, visitor 7");
 }
+
+#[test]
+fn replaced_versions_of_a_crate_are_freed_at_its_reload_points() {
+    let main = |point: &str| {
+        let passed = format!("let is_replaced = {point};");
+        format!(
+            "mod parts;\nfn answers(number: &mut u64) -> bool {{\n    for line in std::io::stdin().lines() {{\n        \
+             if line.is_err() {{ break; }}\n        *number += 1;\n        let answer = parts::answer(*number);\n        {passed}\n        \
+             println!(\"{{answer}} {{is_replaced}}\");\n        if is_replaced {{ return true; }}\n    }}\n    false\n}}\n\
+             fn main() {{ let mut number = 0; while answers(&mut number) {{}} std::process::exit(7); }}"
+        )
+    };
+    let parts = |factor: u32| format!("pub fn answer(number: u64) -> u64 {{ {factor} * number }}");
+    let dependency =
+        concat!("jittison-reload = { path = \"", env!("CARGO_MANIFEST_DIR"), "/crates/jittison-reload\" }\n");
+    for (point, is_freed) in
+        [("unsafe { jittison_reload::reload_point!() }", true), ("jittison_reload::is_replaced!()", false)]
+    {
+        let files = [("src/main.rs", &*main(point)), ("src/parts.rs", &*parts(1))];
+        let Some(mut program) = Running::start_package(&files, dependency) else { return };
+        assert_eq!(program.ask(), "1 false");
+        for edit in 2..6 {
+            let event = program.edit(&parts(edit));
+            let in_memory = event["replaced_in_memory"].as_u64().expect("an event has the number");
+            assert!(if is_freed { in_memory <= 2 } else { in_memory + 2 == u64::from(edit) }, "{event}");
+            // The loop that runs is of the version before, and is called again.
+            let asked = [program.ask(), program.ask()];
+            let number = 2 * u64::from(edit) - 2;
+            let answers = [number, number + 1].map(|number| u64::from(edit) * number);
+            assert_eq!(asked, [format!("{} true", answers[0]), format!("{} false", answers[1])]);
+        }
+        assert_eq!(program.watched.end().0, Some(7));
+    }
+}

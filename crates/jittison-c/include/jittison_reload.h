@@ -41,11 +41,16 @@ extern "C" {
  * replaced version. A call on a stack other than the thread's own frees nothing. */
 extern int jittison_reload_point(void) __attribute__((weak));
 
+/* Gives what jittison_reload_point gives, and frees nothing. */
+extern int jittison_is_replaced(void) __attribute__((weak));
+
 #ifdef __cplusplus
 }
 #endif
 
 #define jittison_reload_point() (jittison_reload_point ? jittison_reload_point() : 0)
+
+#define jittison_is_replaced() (jittison_is_replaced ? jittison_is_replaced() : 0)
 
 /* The address of a function, of which the compiler knows nothing. A call by it reaches the newest version. */
 #define jittison_newest(function)                              \
