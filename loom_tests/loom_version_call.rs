@@ -69,7 +69,7 @@ fn replacing_a_version_versus_a_reload_point_inside_it() {
     // The caller passes two reload points inside the version that it runs. That version is not freed before it leaves, and another
     // one is freed at the latest then.
     let allowed = [(1, true), (2, true)];
-    explore("replacing_a_version_versus_a_reload_point_inside_it", None, 3, allowed, || {
+    explore("replacing_a_version_versus_a_reload_point_inside_it", Some(3), 3, allowed, || {
         let fixture = Fixture::new();
         let main = jittison::session::reloaded_dylib(&fixture.session, "versions").unwrap();
         let fixture = Fixture { main, ..fixture };
@@ -99,7 +99,7 @@ fn replacing_a_version_versus_a_reload_point_inside_it() {
 #[test]
 fn removing_a_version_versus_a_reload_point_outside_it() {
     // The version is freed by the remover or at the reload point if that is later, else when the call ends.
-    explore("removing_a_version_versus_a_reload_point_outside_it", None, 4, [true], || {
+    explore("removing_a_version_versus_a_reload_point_outside_it", Some(3), 4, [true], || {
         let fixture = Fixture::new();
         let main = jittison::session::reloaded_dylib(&fixture.session, "versions").unwrap();
         let fixture = Fixture { main, ..fixture };

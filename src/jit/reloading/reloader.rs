@@ -58,8 +58,15 @@ use crate::sync::Mutex;
 /// belong to the tracker of the program: they are freed with it.
 ///
 /// # Limits
-/// What is not counted as a call, for example a thread that linked code starts, must be inside a counted call: see
-/// [`Patchable`](crate::Patchable).
+/// Threads that linked code starts by `pthread_create`, `thrd_create`, `std::thread` or the standard library of Rust are counted as
+/// calls, from the first reloader of the session on. What else is not counted, for example a thread that a library starts, must be
+/// inside a counted call: see [`Patchable`](crate::Patchable).
+///
+/// # Reload points
+/// Linked code that never returns calls `int jittison_reload_point(void)`, which the process dylib has from the first reloader on. There
+/// a thread relies on the versions of its stack only, so others are freed. The result says whether the object of the caller was
+/// replaced. `docs/watch.md` has what linked code promises. Nothing is freed in a session that also has a
+/// [`Patchable`](crate::Patchable), or whose code runs in another process.
 ///
 /// Of Rust objects with debug information, types are compared: a reload is refused if a layout changed. Code of closures belongs to its
 /// version. `docs/watch.md` says how to compile them.
@@ -167,7 +174,7 @@ impl Reloader {
     /// - Running code does not rely on what its compiler knew of the replaced functions beyond that: compile with `-fPIC`, and
     ///   with `-flive-patching` where gcc optimises.
     /// - The program uses no address of code or of a constant of a version that was freed. A version is not freed while a call
-    ///   that began before its replacement is active, such as that of `main`.
+    ///   that began before its replacement is active, such as that of `main`, unless the call has passed a reload point outside of it.
     pub unsafe fn reload(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<Reload> {
         // SAFETY: J1 - the caller promises it.
         let reloads = unsafe { self.reload_all([(name, bytes)])? };
