@@ -36,7 +36,7 @@ pub(crate) use fair_mutex::FairMutex;
 pub(crate) use imp::Mutex as FairMutex;
 
 pub(crate) use barriers::{
-    are_statics_destroyed, heavy_barrier, light_barrier, prepare_barriers, synchronize_processors,
+    are_statics_destroyed, heavy_barrier, light_barrier, prepare_barriers, serialize_processors, synchronize_processors,
 };
 pub(crate) use std::sync::atomic::{
     AtomicPtr as StaticPtr, AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence as static_fence,

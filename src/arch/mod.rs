@@ -14,6 +14,7 @@
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
+//! | hooks at the entries of compiled functions | `entry_hook.rs`, `x86_64/entry_hook.rs` |
 //! | functions in assembly, prefetch instructions | `*/asm.rs`, `*/prefetch.rs` |
 //! | support functions of compilers that no shared library has | `aarch64/support_functions.rs` |
 //! | registers in the context of a signal | `signal_context.rs` |
@@ -30,6 +31,7 @@ mod aarch64;
 mod code_template;
 mod crt_fragment;
 mod edge_kind;
+mod entry_hook;
 mod far_code;
 mod formula;
 mod relocation_type;
@@ -49,6 +51,7 @@ pub(crate) use code_template::{
 pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
+pub(crate) use entry_hook::{ENTRY_BYTES, EntryHook};
 pub(crate) use far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
 pub(crate) use formula::{Base, Formula, Frame, page_of};
 pub(crate) use relocation_type::{RelocationType, RelocationTypes};
@@ -341,6 +344,23 @@ impl Arch {
         match self {
             Arch::X86_64 => x86_64::code::stub(distance),
             Arch::Aarch64 => aarch64::code::stub(place.value(), distance),
+        }
+    }
+
+    /// How the entry of a compiled function is hooked. `before` are the bytes [before it](Self::room_before_entry), and `bytes` the
+    /// [`ENTRY_BYTES`] at it. `None` if there is no room.
+    pub(crate) fn entry_hook(self, entry: ExecutorAddr, before: &[u8], bytes: &[u8]) -> Option<EntryHook> {
+        match self {
+            Arch::X86_64 => EntryHook::of_x86_64(entry, before, bytes),
+            Arch::Aarch64 => None,
+        }
+    }
+
+    /// Bytes before an entry that a hook needs. `None` if entries cannot be hooked.
+    pub(crate) fn room_before_entry(self) -> Option<u64> {
+        match self {
+            Arch::X86_64 => Some(x86_64::entry_hook::ROOM_BEFORE_ENTRY),
+            Arch::Aarch64 => None,
         }
     }
 

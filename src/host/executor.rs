@@ -25,15 +25,14 @@ use std::path::Path;
 
 use crate::arch::Arch;
 use crate::base::{ExecutorAddr, TlsIndex};
-#[cfg(feature = "executor")]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::call_through::LazyTarget;
 use crate::host::exit_hook::ExitHookFn;
 use crate::host::exit_scopes::KeepAliveFn;
 use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
+use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::ProgramSymbol;
 use crate::host::reload_point::ReloadHooks;
 use crate::host::thread_locals::StaticTls;
@@ -92,6 +91,16 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// # Errors
     /// The program's file cannot be read, or has no symbol table.
     fn program_symbols(&self) -> Result<Vec<ProgramSymbol>>;
+
+    /// The executable that this process runs, with its local symbols.
+    ///
+    /// # Errors
+    /// The process is another one; or as [`program_symbols`](Self::program_symbols); or its code cannot be changed.
+    fn program_image(&self) -> Result<ProgramImage> {
+        Err(Error::other(
+            "the code of this session runs in another process, whose executable cannot be changed from here",
+        ))
+    }
 
     // ---- thread-local storage ----
 

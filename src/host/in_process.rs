@@ -24,6 +24,7 @@ use crate::host::loader_scopes::{LoaderScope, LoaderView};
 use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
 use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
+use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::{self, ProgramSymbol};
 use crate::host::reload_point::{self, ReloadHooks};
 use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
@@ -56,6 +57,10 @@ impl Executor for InProcess {
 
     fn program_symbols(&self) -> Result<Vec<ProgramSymbol>> {
         program_symbols::program_symbols()
+    }
+
+    fn program_image(&self) -> Result<ProgramImage> {
+        ProgramImage::read()
     }
 
     fn load_thread_locals(

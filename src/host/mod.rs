@@ -21,6 +21,7 @@
 //! | `exit_hook.rs` | `exit` of the process |
 //! | `process.rs`, `program_symbols.rs` | symbols of the process and of its program file |
 //! | `reload_point.rs`, `linked_threads.rs` | reload points of linked code; threads that it starts |
+//! | `program_image.rs` | the running executable: its local symbols, and writes to its code |
 //! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
 //! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
 //! | `debugger_list.rs`, `profile.rs`, `fork_lock.rs` | what gdb, lldb and perf read; a lock that survives a fork |
@@ -73,6 +74,7 @@ mod passed_call;
 mod process;
 mod profile;
 mod program;
+mod program_image;
 mod program_symbols;
 mod reload_point;
 #[cfg(feature = "executor")]
@@ -100,6 +102,7 @@ pub(crate) use process::ProcessSymbol;
 #[cfg(feature = "executor")]
 pub(crate) use profile::CodeDump;
 pub(crate) use profile::Stamp;
+pub(crate) use program_image::{CodeWrite, ImageObject, ImageSymbol, ImageSymbolKind, ProgramImage};
 pub(crate) use program_symbols::ProgramSymbol;
 pub(crate) use reload_point::{ReloadHooks, WalkFn};
 

@@ -138,7 +138,8 @@ pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use prefix_filter::PrefixFilter;
 pub use reload::Diff;
 pub(crate) use reload::{
-    Globals, LiveObject, Move, NewObject, Plan, SharedConstant, StubbedFunction, World, plan_first,
+    Globals, LiveObject, Move, NativeFunction, NativePlan, NewObject, Plan, SharedConstant, StubbedFunction, World,
+    plan_first, plan_native,
 };
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;

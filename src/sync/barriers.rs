@@ -68,6 +68,13 @@ mod imp {
         }
     }
 
+    /// As [`synchronize_processors`], where code that threads may run was changed in place: on every architecture.
+    pub(crate) fn serialize_processors() {
+        if !cfg!(miri) {
+            synchronize_instructions();
+        }
+    }
+
     #[cold]
     fn synchronize_instructions() {
         // The child of a fork has to register again.
@@ -169,6 +176,9 @@ mod imp {
 
     /// Models run no linked code.
     pub(crate) fn synchronize_processors() {}
+
+    /// Models run no linked code.
+    pub(crate) fn serialize_processors() {}
 
     pub(crate) fn light_barrier() {
         let word = BARRIER_WORD.with(|word| *word);

@@ -26,7 +26,7 @@ const LONGEST_FILE: usize = 700;
 const FENCED_CRATES: [&str; 10] =
     ["libc", "memmap2", "rustix", "rustls", "object", "gimli", "iced_x86", "tracing", "landlock", "seccompiler"];
 /// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
-const HOST_NAMES: [&str; 44] = [
+const HOST_NAMES: [&str; 49] = [
     "ReloadHooks",
     "ThreadHooks",
     "WalkFn",
@@ -41,6 +41,11 @@ const HOST_NAMES: [&str; 44] = [
     "NameMapFile",
     "ProcessSymbol",
     "ProgramSymbol",
+    "ProgramImage",
+    "ImageObject",
+    "ImageSymbol",
+    "ImageSymbolKind",
+    "CodeWrite",
     "StaticTls",
     "Stamp",
     "LazyTarget",

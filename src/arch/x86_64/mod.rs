@@ -4,6 +4,7 @@
 pub(crate) mod asm;
 pub(crate) mod code;
 pub(crate) mod crt_fragment;
+pub(crate) mod entry_hook;
 #[cfg(target_arch = "x86_64")]
 mod prefetch;
 #[cfg(feature = "range-extension")]

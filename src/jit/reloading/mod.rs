@@ -14,6 +14,7 @@
 //! | `version.rs` | the code of one version, in a dylib of its own; its end |
 //! | `state.rs` | what is known of the program that runs; plans that follow from it |
 //! | `home.rs` | the dylib of the program and its stubs; links versions beside it |
+//! | `native.rs` | [`NativeObjects`](native::NativeObjects): objects of the running executable, and hooks at its entries |
 //! | `reloader.rs` | [`Reloader`]: adds objects, plans, links, commits |
 //!
 //! A file imports files above it in this table. Plans are made in `src/link/reload/`.
@@ -28,6 +29,7 @@
 //! removal, and its call entry is seen (`src/session/pins/calls.rs`).
 
 mod home;
+mod native;
 mod object_version;
 mod reload;
 mod reloader;

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::jit::inner::Jit;
 use crate::jit::reload_points::{ReloadPoints, VersionCode};
 use crate::jit::reloading::home::Home;
+use crate::jit::reloading::native::NativeObjects;
 use crate::jit::reloading::object_version::ObjectVersion;
 use crate::jit::reloading::reload::Reload;
 use crate::jit::reloading::state::{PlannedVersion, State};
@@ -75,6 +76,7 @@ pub struct Reloader {
     /// Held by the thread that adds or reloads an object. It takes the state out meanwhile.
     lock: ReentrantLock,
     state: Mutex<State>,
+    natives: Mutex<NativeObjects>,
 }
 
 impl Reloader {
@@ -90,7 +92,8 @@ impl Reloader {
         jit.0.reload_points.get_or_init(|| ReloadPoints::register(jit.session()));
         define_reload_functions(jit)?;
         let home = Home { jit: jit.clone(), dylib: tracker.dylib(), program: tracker.clone() };
-        Ok(Reloader { home, lock: ReentrantLock::new(), state: Mutex::new(State::default()) })
+        let (state, natives) = (Mutex::new(State::default()), Mutex::new(NativeObjects::default()));
+        Ok(Reloader { home, lock: ReentrantLock::new(), state, natives })
     }
 
     /// Adds an object of the program. Call it before [`link`](Self::link).
@@ -120,6 +123,28 @@ impl Reloader {
         let object = plan.object.clone();
         state.add(name, plan);
         Ok(object)
+    }
+
+    /// Adds an object that the running executable was linked from. Nothing of it is linked: its functions and variables are found in the
+    /// executable by their names. Call it before [`link`](Self::link).
+    ///
+    /// A reload of the object hooks the entries of its functions, so code of the executable calls the new ones, too. For this,
+    /// the executable is compiled with `-fpatchable-function-entry=114,112`, and not stripped. From the first such reload on, the session
+    /// stays in memory until the process ends, and no version is freed: nobody knows when a thread has left one.
+    /// `docs/watch.md` says what follows. x86-64 only.
+    ///
+    /// # Errors
+    /// The executable was stripped, or linked from another object; its code cannot be changed. As [`add_object`](Self::add_object).
+    pub fn add_native_object(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
+        self.home.jit.0.check_runs_here()?;
+        let bytes = bytes.into();
+        let mut taken = self.take_state()?;
+        let TakenState { state, natives, .. } = &mut taken;
+        let image = natives.image(&self.home)?;
+        let native = state.plan_native(&self.home.dylib, name, &bytes)?;
+        let functions = natives.add(&self.home, name, (&image, &native))?;
+        state.add_native(name, native.plan, functions);
+        Ok(())
     }
 
     /// Links the objects that were added, and lets the stubs lead to their functions. No code runs: initialisers run when the
@@ -201,18 +226,20 @@ impl Reloader {
         let objects: Vec<(&str, ObjectBuffer)> =
             objects.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
         let mut taken = self.take_state()?;
-        let state = &mut taken.state;
+        let TakenState { state, natives, .. } = &mut taken;
         let planned = state.plan(&self.home.dylib, &objects)?;
+        planned.iter().try_for_each(|new| natives.check(&new.object, &new.plan))?;
         let mut reloads: Vec<Reload> = planned.iter().map(|new| describe(state, new)).collect();
         let new: Vec<PlannedVersion> = planned.into_iter().filter(|new| new.is_linked).collect();
         let mut times = [started.elapsed(), Duration::ZERO, Duration::ZERO];
         if !new.is_empty() {
             let started = Instant::now();
             state.take_numbers(&new);
-            let linked = self.home.link(state, &new)?;
+            let mut linked = self.home.link(state, &new)?;
+            natives.hook(&self.home, &new[0].object, &linked.redirects)?;
             self.home.move_variables(&new, &linked)?;
             times[1] = started.elapsed();
-            self.home.redirect(&linked.redirects)?;
+            self.home.redirect(&natives.by_stub(std::mem::take(&mut linked.redirects)))?;
             // The tracker of the program owns the stubs from here on. If it was removed, their own tracker keeps them.
             let _ = linked.stubs.keep(&self.home.program);
             let code = linked.versions.iter().flat_map(|version| version.code(&self.home.jit.0));
@@ -247,7 +274,8 @@ impl Reloader {
             return Err(Error::other("a reload is in progress on this thread; call the reloader after it"));
         }
         let state = std::mem::take(&mut *self.state.lock());
-        Ok(TakenState { reloader: self, state, _guard: guard })
+        let natives = std::mem::take(&mut *self.natives.lock());
+        Ok(TakenState { reloader: self, state, natives, _guard: guard })
     }
 }
 
@@ -263,20 +291,27 @@ fn define_reload_functions(jit: &Jit) -> Result<()> {
 struct TakenState<'a> {
     reloader: &'a Reloader,
     state: State,
+    natives: NativeObjects,
     _guard: ReentrantGuard<'a>,
 }
 
 impl Drop for TakenState<'_> {
     fn drop(&mut self) {
         *self.reloader.state.lock() = std::mem::take(&mut self.state);
+        *self.reloader.natives.lock() = std::mem::take(&mut self.natives);
     }
 }
 
 impl Drop for Reloader {
-    /// The last versions belong to the program from here on: its tracker, whose stubs lead to them, keeps them.
+    /// The last versions belong to the program from here on: its tracker, whose stubs lead to them, keeps them. With objects of the
+    /// executable, all of it stays.
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state.lock());
         let program = self.home.program.watch().pin();
+        if state.is_native {
+            // Entries of the executable lead to the stubs and to the versions.
+            return std::mem::forget((state, program, self.home.jit.clone()));
+        }
         state.versions.into_values().for_each(|version| drop(version.retire(program.as_ref())));
     }
 }

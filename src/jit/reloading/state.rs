@@ -6,7 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::jit::reloading::object_version::{CodeSize, ObjectVersion};
 use crate::jit::reloading::version::Version;
 use crate::link::{
-    Globals, LiveObject, NewObject, ObjectBuffer, Plan, SharedConstant, StubbedFunction, World, plan_first,
+    Globals, LiveObject, NativePlan, NewObject, ObjectBuffer, Plan, SharedConstant, StubbedFunction, World, plan_first,
+    plan_native,
 };
 use crate::session::{JitDylib, Removal};
 
@@ -14,6 +15,8 @@ use crate::session::{JitDylib, Removal};
 #[derive(Default)]
 pub(super) struct State {
     pub(super) is_linked: bool,
+    /// Whether threads run code of versions outside of counted calls. Then no version is removed.
+    pub(super) is_native: bool,
     pub(super) objects: BTreeMap<String, LiveObject>,
     globals: Globals,
     /// The functions of the objects that were added, before the link.
@@ -88,9 +91,26 @@ impl State {
     /// Plans the first version of an object.
     pub(super) fn plan_first(&self, home: &JitDylib, name: &str, bytes: &[u8]) -> Result<Plan> {
         if self.is_linked || self.objects.contains_key(name) {
-            return Err(refused(name, name, "objects are added once, before the program is linked"));
+            return Err(refused(name, name, ADDED_ONCE));
         }
         self.with_world(home, &[], &BTreeSet::new(), |world| plan_first(name, bytes, world))
+    }
+
+    /// Plans an object that the running executable was linked from.
+    pub(super) fn plan_native(&self, home: &JitDylib, name: &str, bytes: &[u8]) -> Result<NativePlan> {
+        if self.is_linked || self.objects.contains_key(name) {
+            return Err(refused(name, name, ADDED_ONCE));
+        }
+        self.with_world(home, &[], &BTreeSet::new(), |world| plan_native(name, bytes, world))
+    }
+
+    /// Records an object that the running executable was linked from. `functions` are those with stubs that it has.
+    pub(super) fn add_native(&mut self, name: &str, plan: Plan, functions: Vec<StubbedFunction>) {
+        let first = self.first.len();
+        self.add(name, Plan { functions, ..plan });
+        // They are not linked.
+        self.first.truncate(first);
+        self.is_native = true;
     }
 
     /// Records an object that was added.
@@ -126,7 +146,8 @@ impl State {
         for (name, before, object) in new {
             let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked).count() as u64;
             let plan = self.with_world(home, &planned, &linked, |world| object.plan(number, before, world));
-            let plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
+            let mut plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
+            plan.stays |= self.is_native;
             planned.push(PlannedVersion { object: name.to_string(), number, plan, is_linked: linked.contains(name) });
         }
         Ok(planned)
@@ -295,7 +316,11 @@ impl State {
         let functions = functions.map(|name| format!("callers of `{name}`, which no newer version defines"));
         let constants = self.constants.iter().filter(|(_, (_, of))| *of == number).map(|(name, _)| name);
         let constants = constants.map(|name| format!("readers of the constant `{name}`"));
-        let stays = version.stays.then(|| "variables or exit handlers that it brought".to_string());
+        let held = match self.is_native {
+            true => "threads of the program, whose calls are not counted",
+            false => "variables or exit handlers that it brought",
+        };
+        let stays = version.stays.then(|| held.to_string());
         stays.into_iter().chain(functions).chain(constants).collect()
     }
 }
@@ -344,6 +369,8 @@ fn check_defined_once(objects: &[(&str, &LiveObject, NewObject<'_>)]) -> Result<
     }
     Ok(())
 }
+
+const ADDED_ONCE: &str = "objects are added once, before the program is linked";
 
 pub(super) fn refused(object: &str, symbol: &str, problem: &str) -> Error {
     let (object, symbol, problem) = (object.to_string(), symbol.to_string(), problem.to_string());

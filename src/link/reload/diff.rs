@@ -89,7 +89,7 @@ pub(super) fn constants(file: &ObjectFile<'_>) -> BTreeMap<String, Constant> {
 pub(super) fn constants_hash(file: &ObjectFile<'_>) -> u64 {
     let (mut hasher, mut anonymous) = (DefaultHasher::new(), 0u64);
     for (index, section) in file.sections.iter().enumerate() {
-        if section.class == Class::Constants && section.size > 0 {
+        if section.class == Class::Constants && section.size > 0 && !section.lists_room() {
             let hash = hash_of(file, index, 0, section.size);
             match is_anonymous(section.name) {
                 // In any order.

@@ -17,11 +17,13 @@ pub(crate) struct StubbedFunction {
 }
 
 /// Puts the functions of an object behind stubs, except those in `private`. `has_own_stub` says of a global name whether it gets one;
-/// else references go to the definition that exists.
+/// else references go to the definition that exists. With `all_statics` each
+/// `static` function gets one, also if nothing takes its address.
 pub(super) fn put_behind_stubs(
     file: &ObjectFile<'_>,
     edits: &mut Edits,
     private: &BTreeSet<String>,
+    all_statics: bool,
     has_own_stub: impl Fn(&str) -> bool,
 ) -> Vec<StubbedFunction> {
     let mut stubbed = Vec::new();
@@ -46,12 +48,12 @@ pub(super) fn put_behind_stubs(
             edits.retarget(relocation.at, *code, relocation.addend);
         }
     }
-    stubbed.extend(stub_addresses_of_statics(file, edits));
+    stubbed.extend(stub_addresses_of_statics(file, edits, all_statics));
     stubbed
 }
 
 /// Lets relocations that take the address of a `static` function refer to a stub.
-fn stub_addresses_of_statics(file: &ObjectFile<'_>, edits: &mut Edits) -> Vec<StubbedFunction> {
+fn stub_addresses_of_statics(file: &ObjectFile<'_>, edits: &mut Edits, all: bool) -> Vec<StubbedFunction> {
     let statics = statics(file);
     let mut stubbed: BTreeMap<String, StubbedFunction> = BTreeMap::new();
     for section in &file.sections {
@@ -61,20 +63,32 @@ fn stub_addresses_of_statics(file: &ObjectFile<'_>, edits: &mut Edits) -> Vec<St
                 continue;
             };
             let symbol = &file.symbols[*symbol];
-            let stub = format!("{}:{}", file.name, symbol.name);
+            let stub = static_stub(file, symbol);
             let reference = edits.refer_to(&stub, st::TYPE_NOTYPE);
             // What remains of the addend is the distance of the field to the place from which the processor counts.
             let addend = if relocation.kind == Some(EdgeKind::Delta32) { -4 } else { 0 };
             edits.retarget(relocation.at, reference, addend);
-            stubbed.entry(stub.clone()).or_insert_with(|| {
-                let code = format!("{stub}.code");
-                let place = NewPlace { section: target, value: symbol.value, size: symbol.size };
-                edits.define(code.clone(), st::TYPE_FUNC, false, place);
-                StubbedFunction { stub, code }
-            });
+            stubbed.entry(stub).or_insert_with_key(|stub| define_static(edits, stub, target, symbol));
         }
     }
+    let others = statics.iter().filter(|_| all).map(|((section, _), symbol)| (*section, &file.symbols[*symbol]));
+    for (section, symbol) in others {
+        let stub = static_stub(file, symbol);
+        stubbed.entry(stub).or_insert_with_key(|stub| define_static(edits, stub, section, symbol));
+    }
     stubbed.into_values().collect()
+}
+
+/// The stub of a `static` function.
+pub(super) fn static_stub(file: &ObjectFile<'_>, function: &Symbol<'_>) -> String {
+    format!("{}:{}", file.name, function.name)
+}
+
+fn define_static(edits: &mut Edits, stub: &str, section: usize, function: &Symbol<'_>) -> StubbedFunction {
+    let code = format!("{stub}.code");
+    let place = NewPlace { section, value: function.value, size: function.size };
+    edits.define(code.clone(), st::TYPE_FUNC, false, place);
+    StubbedFunction { stub: stub.to_string(), code }
 }
 
 /// The `static` functions by section and offset, except parts of functions that the compiler split or cloned: those may have

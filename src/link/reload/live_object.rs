@@ -23,6 +23,8 @@ pub(crate) struct LiveObject {
     pub(super) private: BTreeSet<String>,
     /// The global functions of Rust that have stubs, by their names without numbers, of this version and of those before.
     pub(super) unnumbered: BTreeMap<String, BTreeSet<String>>,
+    /// Whether the running executable has the first version.
+    pub(super) is_native: bool,
     /// The types of Rust, of this version and of those before.
     pub(super) types: RustTypes,
 }

@@ -34,6 +34,7 @@
 //! | `rust_functions.rs` | functions of Rust that belong to one version, and those with another name than before |
 //! | `variables.rs` | which variables are which, and which sections keep their place |
 //! | `plan.rs` | the plan of a first version and of a later one |
+//! | `native.rs` | [`NativePlan`]: an object of the running executable |
 //!
 //! A file imports files above it in this table.
 
@@ -41,6 +42,7 @@ mod diff;
 mod edits;
 mod functions;
 mod live_object;
+mod native;
 mod object_file;
 mod plan;
 mod refusal;
@@ -53,5 +55,6 @@ mod world;
 pub use diff::Diff;
 pub(crate) use functions::StubbedFunction;
 pub(crate) use live_object::{Globals, LiveObject, SharedConstant};
+pub(crate) use native::{NativeFunction, NativePlan, plan_native};
 pub(crate) use plan::{Move, NewObject, Plan, plan_first};
 pub(crate) use world::World;

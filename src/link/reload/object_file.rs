@@ -366,6 +366,11 @@ impl<'a> Section<'a> {
         self.class != Class::Metadata
     }
 
+    /// Whether it lists the room for hooks that `-fpatchable-function-entry` makes.
+    pub(super) fn lists_room(&self) -> bool {
+        self.name == "__patchable_function_entries"
+    }
+
     pub(super) fn is_writable(&self) -> bool {
         self.flags & shf::WRITE != 0
     }

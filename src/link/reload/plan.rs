@@ -68,22 +68,29 @@ impl Plan {
 /// # Errors
 /// The bytes are not an object that can be reloaded.
 pub(crate) fn plan_first(name: &str, bytes: &[u8], world: &World<'_>) -> Result<Plan> {
-    let file = ObjectFile::read(name, bytes)?;
-    let mut edits = Edits::new(&file);
-    let mut live = describe(&file);
-    live.private = private_functions(&file, &live, world);
-    let functions = put_behind_stubs(&file, &mut edits, &live.private, |name| owns_stub(&file, name, world));
+    Ok(plan_added(&ObjectFile::read(name, bytes)?, world, false).0)
+}
+
+/// As [`plan_first`], with the sections of variables in the order of those that are live. `is_native` says that the executable has the
+/// object: then all `static` functions get stubs.
+pub(super) fn plan_added(file: &ObjectFile<'_>, world: &World<'_>, is_native: bool) -> (Plan, Vec<NewSection>) {
+    let mut edits = Edits::new(file);
+    let mut live = describe(file);
+    live.private = private_functions(file, &live, world);
+    let owns_stub = |name: &str| owns_stub(file, name, world);
+    let functions = put_behind_stubs(file, &mut edits, &live.private, is_native, owns_stub);
     note_unnumbered(&functions, &mut live);
     let mut globals = Globals::new();
-    for section in sections_of(&file) {
-        let base = define_base(&file, &mut edits, &section, "");
-        globals.extend(globals_of(&section, &[]));
-        live.sections.push(live_section(&file, section, base, &[]));
+    let sections = sections_of(file);
+    for section in &sections {
+        let base = define_base(file, &mut edits, section, "");
+        globals.extend(globals_of(section, &[]));
+        live.sections.push(live_section(file, section, base, &[]));
     }
-    globals.extend(commons(&file).map(|(_, symbol)| common(symbol)));
-    let object = edits.apply(&file).into();
+    globals.extend(commons(file).map(|(_, symbol)| common(symbol)));
+    let object = edits.apply(file).into();
     let (variables, moves, diff) = (Vec::new(), Vec::new(), Diff::default());
-    Ok(Plan { object, functions, variables, globals, moves, diff, live, stays: true })
+    (Plan { object, functions, variables, globals, moves, diff, live, stays: true }, sections)
 }
 
 /// A later version of an object, read and compared with the one that runs.
@@ -151,9 +158,11 @@ fn plan_later(
     live.private.extend(before.private.iter().cloned());
     check_private(file, &live, world)?;
     let mut edits = Edits::new(file);
-    let mut functions = put_behind_stubs(file, &mut edits, &live.private, |name| owns_stub(file, name, world));
+    let mut functions =
+        put_behind_stubs(file, &mut edits, &live.private, before.is_native, |name| owns_stub(file, name, world));
     functions.extend(renumbered(&functions, before, &live, world));
     live.unnumbered = before.unnumbered.clone();
+    live.is_native = before.is_native;
     note_unnumbered(&functions, &mut live);
     check_renumbered_variables(before, &live)?;
     let sections = sections_of(file);
@@ -182,7 +191,7 @@ fn plan_later(
                 let name = section.variables.first().map_or(file.sections[section.index].name, |first| &first.key);
                 brought.insert(section.index, name.to_string());
                 bases.insert(section.index, base.clone());
-                live.sections.push(live_section(file, section, base, &existing));
+                live.sections.push(live_section(file, &section, base, &existing));
             }
         }
     }
@@ -200,7 +209,8 @@ fn plan_later(
         }
     }
     check_initializers(file, &brought)?;
-    let lists = file.sections.iter().enumerate().filter(|(_, section)| section.class == Class::Initializers);
+    let is_list = |section: &Section<'_>| section.class == Class::Initializers || section.lists_room();
+    let lists = file.sections.iter().enumerate().filter(|(_, section)| is_list(section));
     lists.for_each(|(index, _)| edits.drop_section(index));
     let stays = !variables.is_empty() || registers_handlers(file);
     let moves = moved.iter().filter_map(|moved| {
@@ -254,6 +264,7 @@ fn describe(file: &ObjectFile<'_>) -> LiveObject {
         required: required.map(|symbol| symbol.name.to_string()).collect(),
         private: BTreeSet::new(),
         unnumbered: BTreeMap::new(),
+        is_native: false,
         types: RustTypes::read(file),
     }
 }
@@ -274,11 +285,11 @@ fn globals_of(section: &NewSection, existing: &[usize]) -> Globals {
     global.map(|(_, v)| (v.key.clone(), GlobalVariable { size: v.size, kind: section.kind })).collect()
 }
 
-fn live_section(file: &ObjectFile<'_>, section: NewSection, base: String, existing: &[usize]) -> LiveSection {
+fn live_section(file: &ObjectFile<'_>, section: &NewSection, base: String, existing: &[usize]) -> LiveSection {
     let NewSection { index, kind, variables, .. } = section;
-    let (name, size) = (file.sections[index].name.to_string(), file.sections[index].size);
-    let new = variables.into_iter().enumerate().filter(|(position, _)| !existing.contains(position));
-    LiveSection { base, name, kind, size, variables: new.map(|(_, variable)| variable).collect() }
+    let (name, size) = (file.sections[*index].name.to_string(), file.sections[*index].size);
+    let new = variables.iter().enumerate().filter(|(position, _)| !existing.contains(position));
+    LiveSection { base, name, kind: *kind, size, variables: new.map(|(_, variable)| variable.clone()).collect() }
 }
 
 /// Defines the symbol at the start of a section. Sections of one name are numbered.
