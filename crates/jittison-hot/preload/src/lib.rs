@@ -1,0 +1,15 @@
+//! The library for `LD_PRELOAD`: its constructor calls [`jittison_hot::start`] before `main`. `docs/watch.md` says how to use it.
+
+/// The loader calls what is in this list, once.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = construct;
+
+extern "C" fn construct() {
+    if jittison_hot::start() {
+        // The objects are not those of programs that this one starts.
+        // SAFETY: the loader calls this before `main`, so the program has no thread that reads the environment. The one that `start` has
+        // begun does not.
+        unsafe { std::env::remove_var(jittison_hot::VARIABLE) };
+    }
+}
