@@ -24,7 +24,9 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::base::ExecutorAddr;
@@ -35,8 +37,16 @@ use crate::sync::{Arc, CountU64, Mutex, Ordering, StaticMutex, Weak, plain_threa
 /// The code of the versions of one session.
 pub(in crate::jit) struct ReloadPoints {
     session: ExecutionSession,
-    /// Sorted by address. Entries of freed versions stay until the next replacement.
-    code: Mutex<Vec<VersionCode>>,
+    code: Mutex<CodeTable>,
+}
+
+/// The code of versions, by address and by object. Entries of a freed version stay until its object is replaced again, or until other
+/// code has their addresses.
+#[derive(Default)]
+struct CodeTable {
+    by_address: BTreeMap<u64, VersionCode>,
+    /// The first addresses of each object.
+    by_object: FxHashMap<Arc<str>, Vec<u64>>,
 }
 
 /// The code of one version of an object.
@@ -72,7 +82,7 @@ static REPLACEMENTS: CountU64 = CountU64::new(0);
 impl ReloadPoints {
     /// Those of a session, from its first reloader on.
     pub(in crate::jit) fn register(session: &ExecutionSession) -> Arc<ReloadPoints> {
-        let points = Arc::new(ReloadPoints { session: session.clone(), code: Mutex::new(Vec::new()) });
+        let points = Arc::new(ReloadPoints { session: session.clone(), code: Mutex::new(CodeTable::default()) });
         let mut sessions = SESSIONS.lock();
         sessions.retain(|points| points.strong_count() > 0);
         sessions.push(Arc::downgrade(&points));
@@ -86,26 +96,24 @@ impl ReloadPoints {
 
     /// Adds the code of the objects of a program.
     pub(in crate::jit) fn add_first(&self, new: Vec<VersionCode>) {
-        let mut code = self.code.lock();
-        code.extend(new);
-        code.sort_by_key(|code| code.range);
+        let freed = self.code.lock().insert(new);
+        drop(freed);
     }
 
     /// Adds the code of new versions. Earlier versions of these objects are replaced. Call it after the removal of what is replaced.
     pub(in crate::jit) fn replace(&self, new: Vec<VersionCode>) {
-        // The lock of a tracker may not be taken under that of the list.
-        let trackers: Vec<_> =
-            self.code.lock().iter().filter_map(|code| Some((code.range, code.tracker.clone()?))).collect();
-        let freed = trackers.into_iter().filter(|(_, tracker)| tracker.is_reclaimed());
-        let freed: Vec<(u64, u64)> = freed.map(|(range, _)| range).collect();
-        let removed: Vec<VersionCode> = {
+        // The lock of a tracker may not be taken under that of the table.
+        let trackers = {
+            let code = self.code.lock();
+            new.iter().flat_map(|new| code.trackers_of(&new.object)).collect::<Vec<_>>()
+        };
+        let freed = trackers.into_iter().filter(|(_, tracker)| tracker.is_reclaimed()).map(|(start, _)| start);
+        let freed: Vec<u64> = freed.collect();
+        let removed = {
             let mut code = self.code.lock();
-            for old in code.iter_mut() {
-                old.is_replaced |= new.iter().any(|new| new.object == old.object);
-            }
-            let removed = code.extract_if(.., |code| code.tracker.is_some() && freed.contains(&code.range)).collect();
-            code.extend(new);
-            code.sort_by_key(|code| code.range);
+            let mut removed: Vec<VersionCode> = freed.into_iter().filter_map(|start| code.remove(start)).collect();
+            new.iter().for_each(|new| code.mark_replaced(&new.object));
+            removed.extend(code.insert(new));
             removed
         };
         drop(removed);
@@ -117,13 +125,52 @@ impl ReloadPoints {
         let address = address.value();
         let (tracker, is_replaced) = {
             let code = self.code.lock();
-            let next = code.partition_point(|code| code.range.0 <= address);
-            let found = code.get(next.checked_sub(1)?)?;
+            let (_, found) = code.by_address.range(..=address).next_back()?;
             (address < found.range.1).then(|| (found.tracker.clone(), found.is_replaced))?
         };
         // The memory of a version that is freed may have other code.
         let is_freed = tracker.as_ref().is_some_and(TrackerWatch::is_reclaimed);
         (!is_freed).then_some((tracker, is_replaced))
+    }
+}
+
+impl CodeTable {
+    /// Adds code. Returns entries that had its addresses: their versions are freed.
+    fn insert(&mut self, new: Vec<VersionCode>) -> Vec<VersionCode> {
+        let mut freed = Vec::new();
+        for new in new {
+            while let Some((start, _)) =
+                self.by_address.range(..new.range.1).next_back().filter(|(_, code)| code.range.1 > new.range.0)
+            {
+                freed.extend(self.remove(*start));
+            }
+            self.by_object.entry(new.object.clone()).or_default().push(new.range.0);
+            self.by_address.insert(new.range.0, new);
+        }
+        freed
+    }
+
+    fn remove(&mut self, start: u64) -> Option<VersionCode> {
+        let removed = self.by_address.remove(&start)?;
+        if let Some(starts) = self.by_object.get_mut(&removed.object) {
+            starts.retain(|other| *other != start);
+        }
+        Some(removed)
+    }
+
+    fn mark_replaced(&mut self, object: &str) {
+        for start in self.by_object.get(object).into_iter().flatten() {
+            if let Some(code) = self.by_address.get_mut(start) {
+                code.is_replaced = true;
+            }
+        }
+    }
+
+    /// The versions of an object that may be freed already, by their first addresses.
+    fn trackers_of(&self, object: &str) -> Vec<(u64, TrackerWatch)> {
+        let starts = self.by_object.get(object).into_iter().flatten();
+        let tracker = |start: &u64| Some((*start, self.by_address.get(start)?.tracker.clone()?));
+        starts.filter_map(tracker).collect()
     }
 }
 
@@ -169,7 +216,7 @@ fn refresh(sessions: &[Arc<ReloadPoints>], walk: WalkFn) -> bool {
 /// Keeps all versions that are in memory.
 fn keep_all() -> Box<dyn Any + Send> {
     let trackers = |points: &Arc<ReloadPoints>| -> Vec<TrackerWatch> {
-        points.code.lock().iter().filter_map(|code| code.tracker.clone()).collect()
+        points.code.lock().by_address.values().filter_map(|code| code.tracker.clone()).collect()
     };
     let all: Vec<TrackerWatch> = sessions().iter().flat_map(trackers).collect();
     let pins: Vec<_> = all.iter().filter_map(TrackerWatch::pin).collect();
