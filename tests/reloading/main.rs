@@ -5,6 +5,7 @@ mod following;
 mod lifetimes;
 mod moving;
 mod random;
+mod random_rust;
 mod refusing;
 mod reload_points;
 mod state;
