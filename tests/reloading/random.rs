@@ -5,6 +5,41 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::*;
 
+/// Which numbers a call may return, for threads that call all the time.
+#[derive(Default)]
+pub struct Oracle {
+    lowest: AtomicI64,
+    highest: AtomicI64,
+    is_over: AtomicBool,
+}
+
+impl Oracle {
+    /// Calls a function until the end. Checks each answer, and returns how many there were.
+    pub fn call_until_the_end(&self, function: &Function<Long>) -> i64 {
+        let mut calls = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let from = self.lowest.load(Ordering::SeqCst);
+            let answer = function.call();
+            let to = self.highest.load(Ordering::SeqCst);
+            assert!((from..=to).contains(&answer), "{answer} is not in {from}..={to}");
+            calls += 1;
+        }
+        calls
+    }
+
+    /// An edit after which calls return this number.
+    pub fn edit<R>(&self, number: i64, edit: impl FnOnce() -> R) -> R {
+        self.highest.store(number, Ordering::SeqCst);
+        let result = edit();
+        self.lowest.store(number, Ordering::SeqCst);
+        result
+    }
+
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What an edit may change, besides the number.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -58,25 +93,15 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
     let callers = ["answer()", "1 + answer() - 1", "answer() * 2 / 2"].map(caller);
     let Some(callers) = callers.into_iter().collect::<Option<Vec<_>>>() else { return };
     let program = Program::new(&[("a.o", &with_number(&objects[0], 0)), ("caller.o", &callers[0])]);
-    let (lowest, highest, stop) = (AtomicI64::new(0), AtomicI64::new(0), AtomicBool::new(false));
+    let oracle = Oracle::default();
     let is_full = support::rounds(8) == 8;
     let edits = if is_full { 10_000 } else { 400 };
     std::thread::scope(|threads| {
         let running: Vec<_> = (0..3)
             .map(|index| {
                 let function = program.find(if index == 0 { "answer" } else { "ask" });
-                let (lowest, highest, stop) = (&lowest, &highest, &stop);
-                threads.spawn(move || {
-                    let mut calls = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        let from = lowest.load(Ordering::SeqCst);
-                        let answer = function.call();
-                        let to = highest.load(Ordering::SeqCst);
-                        assert!((from..=to).contains(&answer), "{answer} is not in {from}..={to}");
-                        calls += 1;
-                    }
-                    calls
-                })
+                let oracle = &oracle;
+                threads.spawn(move || oracle.call_until_the_end(&function))
             })
             .collect();
         let mut random = fastrand::Rng::with_seed(33);
@@ -96,9 +121,8 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
             let shape = random.usize(..16);
             let new = with_number(&objects[shape], edit as i32);
             let all: [(&str, &[u8]); 2] = [("a.o", &new), ("caller.o", &callers[random.usize(..3)])];
-            highest.store(edit, Ordering::SeqCst);
-            let reloads = program.reload_all(&all[..random.usize(1..=2)]);
-            lowest.store(edit, Ordering::SeqCst);
+            let together = &all[..random.usize(1..=2)];
+            let reloads = oracle.edit(edit, || program.reload_all(together));
             assert!(!reloads[0].diff.is_empty());
             let variables = shapes[shape].variables;
             let sum = (0..3).filter(|index| variables >> index & 1 != 0).map(|index| index + 1).sum::<i64>();
@@ -108,11 +132,10 @@ fn random_edits_of_a_running_program_give_no_wrong_answer_and_keep_no_memory() {
                 memory = Some(support::held(&program.jit).1);
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        oracle.end();
         let calls: i64 = running.into_iter().map(|caller| caller.join().unwrap()).sum();
         assert_eq!(program.call("call_count"), calls);
         // One more edit, after all calls have returned, frees what they held.
-        lowest.store(0, Ordering::SeqCst);
         let last = program.reload("a.o", &with_number(&objects[0], -1));
         assert_eq!(last.retired_in_memory, 0);
         let (first, now) = (memory.expect("a quarter of the edits was reached"), support::held(&program.jit).1);

@@ -1,8 +1,7 @@
 //! Random edits of a Rust program that several threads run: generic functions, `dyn` objects, closures, `static` variables. As in
 //! `random.rs`, each version has a number, and the oracle knows which numbers a call may return.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
+use crate::random::Oracle;
 use crate::*;
 
 /// The flags of `jittison watch --cargo`.
@@ -80,24 +79,14 @@ fn random_edits_of_a_running_rust_program_give_no_wrong_answer_and_keep_no_memor
     let needs = "#![no_std]\nextern \"C\" { fn nowhere() -> i64; }\n#[no_mangle] pub extern \"C\" fn answer() -> i64 { unsafe { nowhere() } }";
     let Some(missing) = rust(needs) else { return };
     let program = Program::new(&[("jitted.o", &with_number(&objects[0], 0))]);
-    let (lowest, highest, stop) = (AtomicI64::new(0), AtomicI64::new(0), AtomicBool::new(false));
+    let oracle = Oracle::default();
     let edits = if is_full { 10_000 } else { 200 };
     std::thread::scope(|threads| {
         let running: Vec<_> = (0..3)
             .map(|_| {
                 let function = program.find("answer");
-                let (lowest, highest, stop) = (&lowest, &highest, &stop);
-                threads.spawn(move || {
-                    let mut calls = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        let from = lowest.load(Ordering::SeqCst);
-                        let answer = function.call();
-                        let to = highest.load(Ordering::SeqCst);
-                        assert!((from..=to).contains(&answer), "{answer} is not in {from}..={to}");
-                        calls += 1;
-                    }
-                    calls
-                })
+                let oracle = &oracle;
+                threads.spawn(move || oracle.call_until_the_end(&function))
             })
             .collect();
         let mut random = fastrand::Rng::with_seed(33);
@@ -114,9 +103,7 @@ fn random_edits_of_a_running_rust_program_give_no_wrong_answer_and_keep_no_memor
             }
             let index = random.usize(..shapes.len());
             let shape = shapes[index];
-            highest.store(edit, Ordering::SeqCst);
-            let reload = program.reload("jitted.o", &with_number(&objects[index], edit as i32));
-            lowest.store(edit, Ordering::SeqCst);
+            let reload = oracle.edit(edit, || program.reload("jitted.o", &with_number(&objects[index], edit as i32)));
             assert!(!reload.diff.is_empty());
             let sum = (0..3).filter(|index| shape >> index & 1 != 0).map(|index| index + 1).sum::<i64>();
             assert_eq!(program.call("sum"), sum);
@@ -125,7 +112,7 @@ fn random_edits_of_a_running_rust_program_give_no_wrong_answer_and_keep_no_memor
                 memory = Some(support::held(&program.jit).1);
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        oracle.end();
         let calls: i64 = running.into_iter().map(|caller| caller.join().unwrap()).sum();
         assert_eq!(program.call("call_count"), calls);
         let (first, now) = (memory.expect("a third of the edits was reached"), support::held(&program.jit).1);
