@@ -10,6 +10,7 @@ mod refusing;
 mod reload_points;
 mod state;
 mod together;
+mod types;
 
 use jittison_test_support as support;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::link::reload::object_file::VariableKind;
-use crate::link::reload::rust_types::RustTypes;
+use crate::link::reload::types::Types;
 
 /// The version of an object that runs.
 #[derive(Debug, Default)]
@@ -25,8 +25,8 @@ pub(crate) struct LiveObject {
     pub(super) unnumbered: BTreeMap<String, BTreeSet<String>>,
     /// Whether the running executable has the first version.
     pub(super) is_native: bool,
-    /// The types of Rust, of this version and of those before.
-    pub(super) types: RustTypes,
+    /// The types, of this version and of those before.
+    pub(super) types: Types,
 }
 
 /// What two versions of a function are compared by.
@@ -117,9 +117,11 @@ impl LiveObject {
         self.private.contains(name) && self.functions.contains_key(name)
     }
 
-    /// A hash of the types of a function, if they are known.
+    /// A hash of the types of a function, if they are known. `name` is that of its symbol or of its stub.
     pub(crate) fn signature(&self, name: &str) -> Option<u64> {
-        self.types.signatures.get(name).map(|signature| signature.hash)
+        // The stub of a `static` function is `OBJECT:NAME`.
+        let symbol = name.rsplit(':').next()?;
+        self.types.signatures.get(symbol).map(|signature| signature.hash)
     }
 
     /// The size of a function in bytes.
@@ -150,6 +152,14 @@ impl LiveObject {
     /// The size of its functions in bytes.
     pub(crate) fn code_bytes(&self) -> u64 {
         self.functions.values().fold(0, |bytes: u64, print| bytes.saturating_add(print.size))
+    }
+}
+
+impl LiveSection {
+    /// Whether it has a variable of this name that a hook can move. Names of Rust have hashes, so nobody writes a hook for one.
+    pub(super) fn has_movable(&self, name: &str) -> bool {
+        let is_meant = |variable: &LiveVariable| !variable.is_global && variable.key == name;
+        !self.kind.is_thread_local() && !name.starts_with("_R") && self.variables.iter().any(is_meant)
     }
 }
 

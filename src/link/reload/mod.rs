@@ -25,19 +25,24 @@
 //! | `object_file.rs` | the tables of an object, as far as a plan needs them |
 //! | `refusal.rs` | why a reload is refused |
 //! | `rust_names.rs` | what names of a Rust object say: closures, numbers of `impl` blocks |
-//! | `rust_types.rs` | [`RustTypes`](rust_types::RustTypes): layouts and signatures, from debug information |
+//! | `types.rs` | [`Types`](types::Types): layouts and signatures |
+//! | `debug_info.rs` | debug information, as far as it says something of types |
+//! | `rust_types.rs`, `c_types.rs` | the types of one language |
+//! | `read_types.rs` | the types of an object |
 //! | `live_object.rs` | what a plan must know about the version before |
 //! | `diff.rs` | [`Diff`]: which functions and variables changed |
 //! | `edits.rs` | changes of an object, and the bytes that result |
 //! | `functions.rs` | functions behind stubs |
 //! | `world.rs` | what a plan asks about the rest of the program |
-//! | `rust_functions.rs` | functions of Rust that belong to one version, and those with another name than before |
+//! | `version_functions.rs` | functions that belong to one version, and functions of Rust with another name than before |
 //! | `variables.rs` | which variables are which, and which sections keep their place |
 //! | `plan.rs` | the plan of a first version and of a later one |
 //! | `native.rs` | [`NativePlan`]: an object of the running executable |
 //!
 //! A file imports files above it in this table.
 
+mod c_types;
+mod debug_info;
 mod diff;
 mod edits;
 mod functions;
@@ -45,11 +50,13 @@ mod live_object;
 mod native;
 mod object_file;
 mod plan;
+mod read_types;
 mod refusal;
-mod rust_functions;
 mod rust_names;
 mod rust_types;
+mod types;
 mod variables;
+mod version_functions;
 mod world;
 
 pub use diff::Diff;

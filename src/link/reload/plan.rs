@@ -14,13 +14,13 @@ use crate::link::reload::live_object::{
 use crate::link::reload::object_file::{
     Class, ObjectFile, Place, Relocation, Section, Symbol, VariableKind, is_numbered, without_discriminator,
 };
+use crate::link::reload::read_types::read_types;
 use crate::link::reload::refusal::Refusal;
-use crate::link::reload::rust_functions::{
+use crate::link::reload::rust_names::mentions_closure;
+use crate::link::reload::variables::{Fate, HOOK, Moved, NewSection, check_same, fate, match_all, sections_of};
+use crate::link::reload::version_functions::{
     check_private, check_renumbered_variables, note_unnumbered, private_functions, renumbered,
 };
-use crate::link::reload::rust_names::mentions_closure;
-use crate::link::reload::rust_types::RustTypes;
-use crate::link::reload::variables::{Fate, HOOK, Moved, NewSection, check_same, fate, match_all, sections_of};
 use crate::link::reload::world::World;
 
 /// A version of an object, planned.
@@ -153,7 +153,8 @@ fn plan_later(
     check_added(file, &diff, world)?;
     check_constants(before, &live, world)?;
     check_numbers(before, &live)?;
-    live.types.keep(&before.types)?;
+    let is_movable = |name: &str| before.sections.iter().any(|section| section.has_movable(name));
+    live.types.keep(&before.types, &moved_by_hooks(&diff), is_movable)?;
     live.private = private_functions(file, &live, world);
     live.private.extend(before.private.iter().cloned());
     check_private(file, &live, world)?;
@@ -228,9 +229,15 @@ fn plan_later(
 
 /// The hooks that the version adds or changes: the code of each, by the name of its variable.
 fn new_hooks(functions: &[StubbedFunction], diff: &Diff) -> BTreeMap<String, String> {
-    let is_new = |name: &String| diff.added.binary_search(name).is_ok() || diff.changed.binary_search(name).is_ok();
-    let new = functions.iter().filter(|function| is_new(&function.stub));
-    new.filter_map(|function| Some((function.stub.strip_prefix(HOOK)?.to_string(), function.code.clone()))).collect()
+    let moved = moved_by_hooks(diff);
+    let hooks = functions.iter().filter_map(|function| Some((function.stub.strip_prefix(HOOK)?, &function.code)));
+    let new = hooks.filter(|(variable, _)| moved.contains(variable));
+    new.map(|(variable, code)| (variable.to_string(), code.clone())).collect()
+}
+
+/// The variables of the hooks that the version adds or changes.
+fn moved_by_hooks(diff: &Diff) -> BTreeSet<&str> {
+    diff.added.iter().chain(&diff.changed).filter_map(|name| name.strip_prefix(HOOK)).collect()
 }
 
 /// Forgets the old places of variables that moved, so that the next version finds the new ones.
@@ -265,7 +272,7 @@ fn describe(file: &ObjectFile<'_>) -> LiveObject {
         private: BTreeSet::new(),
         unnumbered: BTreeMap::new(),
         is_native: false,
-        types: RustTypes::read(file),
+        types: read_types(file),
     }
 }
 

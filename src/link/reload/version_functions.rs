@@ -1,18 +1,18 @@
-//! Functions of a Rust object: which of them belong to one version, and which have another name than before.
+//! Functions that belong to one version, and functions of Rust that have another name than before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::arch::EdgeKind;
-use crate::link::reload::functions::StubbedFunction;
+use crate::link::reload::functions::{StubbedFunction, static_stub};
 use crate::link::reload::live_object::LiveObject;
 use crate::link::reload::object_file::{Class, ObjectFile, Relocation};
 use crate::link::reload::refusal::Refusal;
 use crate::link::reload::rust_names::{RustName, mentions_closure};
-use crate::link::reload::rust_types::Signature;
+use crate::link::reload::types::Signature;
 use crate::link::reload::world::World;
 
-/// The global functions of a Rust object that belong to one version: closures and what is an instance for the type of one, functions
-/// that return one, and functions whose types changed since callers were linked.
+/// The global functions of an object that belong to one version: functions whose types changed since callers were linked; in Rust also
+/// closures and what is an instance for the type of one, and functions that return one.
 pub(super) fn private_functions(file: &ObjectFile<'_>, live: &LiveObject, world: &World<'_>) -> BTreeSet<String> {
     let is_private = |name: &str| {
         let signature = live.types.signatures.get(name);
@@ -66,7 +66,8 @@ pub(super) fn check_renumbered_variables(before: &LiveObject, live: &LiveObject)
     }
 }
 
-/// Private functions that other objects would call as they were, or through tables of older versions.
+/// Functions whose types changed, with a stub that code of older versions would call as they were. Private functions that other objects
+/// would call as they were, or through tables of older versions.
 pub(super) fn check_private(
     file: &ObjectFile<'_>,
     live: &LiveObject,
@@ -77,6 +78,14 @@ pub(super) fn check_private(
         let problem =
             "it is a closure, or returns one, or its types changed, and another object uses it; reload both together";
         return Err(Refusal::new(name, problem));
+    }
+    for (_, _, symbol) in file.functions().filter(|(_, _, symbol)| symbol.is_local()) {
+        let stub = static_stub(file, symbol);
+        let types = (world.stub_signature)(&stub).zip(live.signature(&stub));
+        if types.is_some_and(|(old, new)| old != new) {
+            let problem = "its types changed, and running code may have its address; give it another name";
+            return Err(Refusal::new(symbol.name, problem));
+        }
     }
     let is_address = |relocation: &Relocation| relocation.kind == Some(EdgeKind::Pointer64);
     let tables = file.sections.iter().filter(|section| matches!(section.class, Class::Constants | Class::Variables(_)));
