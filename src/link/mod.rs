@@ -139,7 +139,7 @@ pub(crate) use prefix_filter::PrefixFilter;
 pub use reload::Diff;
 pub(crate) use reload::{
     Globals, LiveObject, Move, NativeFunction, NativePlan, NewObject, Plan, SharedConstant, StubbedFunction, World,
-    plan_first, plan_native,
+    object_of_code, plan_first, plan_native,
 };
 pub(crate) use section_part::{PartKind, SectionPart};
 pub use thread_local_plan::ThreadLocalPlan;

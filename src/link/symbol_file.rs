@@ -24,7 +24,10 @@ mod built;
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
 use crate::arch::Arch;
-use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, shn, sht, st};
+use crate::link::elf::{
+    E_SHOFF, EHDR_SIZE, Header, HeaderFields, LE, SHDR_SIZE, SYMBOL_SIZE, SectionHeader, relocations_of,
+    section_name_table, shn, sht, st,
+};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
 
@@ -220,58 +223,7 @@ fn relocations(arch: Arch, table: &[u8], removed: &[bool], is_list: bool) -> Vec
     table
 }
 
-/// The fields of a section header.
-#[derive(Default)]
-struct HeaderFields {
-    name: u32,
-    kind: u32,
-    flags: u64,
-    address: u64,
-    offset: u64,
-    size: u64,
-    link: u32,
-    info: u32,
-    align: u64,
-    entry_size: u64,
-}
-
-impl HeaderFields {
-    /// A copy of a header of the object, without address and file offset.
-    fn of(section: &SectionHeader) -> HeaderFields {
-        HeaderFields {
-            name: section.sh_name(LE),
-            kind: section.sh_type(LE).0,
-            flags: section.sh_flags(LE).0,
-            address: 0,
-            offset: 0,
-            size: section.sh_size(LE),
-            link: section.sh_link(LE),
-            info: section.sh_info(LE),
-            align: section.sh_addralign(LE),
-            entry_size: section.sh_entsize(LE),
-        }
-    }
-
-    /// The header as it is in the file (`Elf64_Shdr`).
-    fn bytes(&self) -> [u8; SHDR_SIZE] {
-        let mut bytes = [0; SHDR_SIZE];
-        let words_32 = [(0, self.name), (4, self.kind), (40, self.link), (44, self.info)];
-        for (at, word) in words_32 {
-            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        let words_64 = [(8, self.flags), (16, self.address), (24, self.offset), (32, self.size)];
-        for (at, word) in words_64.into_iter().chain([(48, self.align), (56, self.entry_size)]) {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-}
-
 // From the gABI.
-const EHDR_SIZE: usize = 64;
-const E_SHOFF: usize = 40;
-const SHDR_SIZE: usize = 64;
-const SYMBOL_SIZE: usize = 24;
 const RELA_SIZE: usize = 24;
 const SHF_ALLOC: u64 = 2;
 const SHF_GROUP: u64 = 0x200;

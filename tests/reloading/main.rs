@@ -2,6 +2,7 @@
 //! here that it names.
 
 mod following;
+mod functions;
 mod lifetimes;
 mod moving;
 mod random;

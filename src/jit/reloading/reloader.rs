@@ -20,8 +20,8 @@ use crate::jit::reloading::home::Home;
 use crate::jit::reloading::native::NativeObjects;
 use crate::jit::reloading::object_version::ObjectVersion;
 use crate::jit::reloading::reload::Reload;
-use crate::jit::reloading::state::{PlannedVersion, State};
-use crate::link::ObjectBuffer;
+use crate::jit::reloading::state::{Extent, PlannedVersion, State, refused};
+use crate::link::{ObjectBuffer, object_of_code};
 use crate::session::{ResourceTracker, SymbolFlags};
 use crate::sync::Mutex;
 
@@ -69,8 +69,9 @@ use crate::sync::Mutex;
 /// replaced. `docs/watch.md` has what linked code promises. Nothing is freed in a session that also has a
 /// [`Patchable`](crate::Patchable), or whose code runs in another process.
 ///
-/// Of Rust objects with debug information, types are compared: a reload is refused if a layout changed. Code of closures belongs to its
-/// version. `docs/watch.md` says how to compile them.
+/// # Types
+/// Of objects of C, C++ and Rust with debug information, types are compared: a reload is refused if a layout changed. A function with
+/// other types is another one: new callers reach it, and old ones go on with the old one. `docs/watch.md` says how to compile.
 pub struct Reloader {
     home: Home,
     /// Held by the thread that adds or reloads an object. It takes the state out meanwhile.
@@ -203,7 +204,7 @@ impl Reloader {
     pub unsafe fn reload(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<Reload> {
         // SAFETY: J1 - the caller promises it.
         let reloads = unsafe { self.reload_all([(name, bytes)])? };
-        reloads.into_iter().next().ok_or_else(|| Error::other("a reload has a result for each object"))
+        one_of(reloads)
     }
 
     /// Replaces several objects as one: either all of them follow, or none. They may need each other's new functions, variables
@@ -222,12 +223,75 @@ impl Reloader {
         objects: impl IntoIterator<Item = (&'a str, B)>,
     ) -> Result<Vec<Reload>> {
         self.home.jit.0.check_can_run()?;
-        let started = Instant::now();
         let objects: Vec<(&str, ObjectBuffer)> =
             objects.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
         let mut taken = self.take_state()?;
-        let TakenState { state, natives, .. } = &mut taken;
-        let planned = state.plan(&self.home.dylib, &objects)?;
+        self.replace(&mut taken, &objects, Extent::Whole)
+    }
+
+    /// Replaces some functions of an object: those that `bytes`, an object, defines. The others stay as they are. The functions may use
+    /// variables of the object, as in [`reload`](Self::reload), and bring constants and `static` functions of their own.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    ///
+    /// # Safety
+    /// As [`reload`](Self::reload).
+    pub unsafe fn reload_functions(&self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<Reload> {
+        self.home.jit.0.check_can_run()?;
+        let mut taken = self.take_state()?;
+        let reloads = self.replace(&mut taken, &[(name, bytes.into())], Extent::Part)?;
+        one_of(reloads)
+    }
+
+    /// Replaces a global function by machine code. The code refers to nothing outside of itself, and has no unwind information, so no
+    /// exception passes it, and backtraces end there. For all else give an object to [`reload_functions`](Self::reload_functions).
+    ///
+    /// ```
+    /// # const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
+    /// # fn main() -> Result<(), jittison::Error> {
+    /// # let jit = jittison::Jit::new()?;
+    /// # let program = jit.main_dylib().create_tracker()?;
+    /// # let reloader = jittison::Reloader::new(&jit, &program)?;
+    /// # reloader.add_object("scale.o", SCALE_1)?;
+    /// # reloader.link()?;
+    /// // SAFETY: `scale` has this signature, as an object and as machine code.
+    /// let scale = unsafe { jit.lookup::<extern "C" fn(i32) -> i32>("scale")? };
+    /// assert_eq!(scale.call(7), 7);
+    /// // x86-64: lea eax, [rdi + rdi]; ret
+    /// unsafe { reloader.replace_function("scale", &[0x8d, 0x04, 0x3f, 0xc3])? };
+    /// assert_eq!(scale.call(7), 14);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// No object has a global function of this name; `code` is empty; as [`reload`](Self::reload).
+    ///
+    /// # Safety
+    /// As [`reload`](Self::reload). `code` is a whole function of the session's architecture, from its entry on.
+    pub unsafe fn replace_function(&self, function: &str, code: &[u8]) -> Result<Reload> {
+        self.home.jit.0.check_can_run()?;
+        let mut taken = self.take_state()?;
+        let (object, is_strong) = taken.state.object_of_function(function)?;
+        if code.is_empty() {
+            return Err(refused(object, function, "there is no code for it"));
+        }
+        let (object, machine) = (object.to_string(), self.home.jit.0.executor.arch().e_machine());
+        let bytes = object_of_code(machine, function, is_strong, code);
+        let reloads = self.replace(&mut taken, &[(&object, bytes.into())], Extent::Part)?;
+        one_of(reloads)
+    }
+
+    /// Replaces objects, or parts of them, as one.
+    fn replace(
+        &self,
+        taken: &mut TakenState<'_>,
+        objects: &[(&str, ObjectBuffer)],
+        extent: Extent,
+    ) -> Result<Vec<Reload>> {
+        let started = Instant::now();
+        let TakenState { state, natives, .. } = taken;
+        let planned = state.plan(&self.home.dylib, objects, extent)?;
         planned.iter().try_for_each(|new| natives.check(&new.object, &new.plan))?;
         let mut reloads: Vec<Reload> = planned.iter().map(|new| describe(state, new)).collect();
         let new: Vec<PlannedVersion> = planned.into_iter().filter(|new| new.is_linked).collect();
@@ -314,6 +378,10 @@ impl Drop for Reloader {
         }
         state.versions.into_values().for_each(|version| drop(version.retire(program.as_ref())));
     }
+}
+
+fn one_of(reloads: Vec<Reload>) -> Result<Reload> {
+    reloads.into_iter().next().ok_or_else(|| Error::other("a reload has a result for each object"))
 }
 
 /// What a planned version will have done.

@@ -75,6 +75,14 @@ impl Uses {
     }
 }
 
+/// What the bytes of a reload have of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// Some of its functions.
+    Part,
+}
+
 /// The plan of a new version of an object.
 pub(super) struct PlannedVersion {
     pub(super) object: String,
@@ -125,12 +133,30 @@ impl State {
         self.objects.insert(name.to_string(), plan.live);
     }
 
-    /// Plans new versions of objects that are reloaded together. Versions without a difference are planned too, because they may
+    /// The object that has a global function.
+    ///
+    /// # Errors
+    /// There is none: no object has it, or it is `static`.
+    pub(super) fn object_of_function(&self, function: &str) -> Result<(&str, bool)> {
+        let has_stub = self.targets.contains_key(function);
+        let having = self.objects.iter().filter(|(_, live)| has_stub && live.has_function(function));
+        let having: Vec<(&str, bool)> =
+            having.map(|(name, live)| (name.as_str(), live.defines_function(function))).collect();
+        let strong = having.iter().find(|(_, is_strong)| *is_strong).or(having.first()).copied();
+        strong.ok_or_else(|| refused(function, function, "no object that was added has a global function of this name"))
+    }
+
+    /// Plans new versions of objects that are reloaded together. `extent` says whether the bytes are whole objects. Versions without a difference are planned too, because they may
     /// be refused.
     ///
     /// # Errors
     /// [`ErrorKind::ReloadRefused`]; bytes that are no object.
-    pub(super) fn plan(&self, home: &JitDylib, objects: &[(&str, ObjectBuffer)]) -> Result<Vec<PlannedVersion>> {
+    pub(super) fn plan(
+        &self,
+        home: &JitDylib,
+        objects: &[(&str, ObjectBuffer)],
+        extent: Extent,
+    ) -> Result<Vec<PlannedVersion>> {
         let mut new = Vec::new();
         for (name, bytes) in objects {
             let before = self.objects.get(*name).filter(|_| self.is_linked);
@@ -138,7 +164,11 @@ impl State {
             if new.iter().any(|(other, _, _)| other == name) {
                 return Err(refused(name, name, "it is given twice; give each object once"));
             }
-            new.push((*name, before, NewObject::read(name, bytes, before)?));
+            let object = match extent {
+                Extent::Whole => NewObject::read(name, bytes, before)?,
+                Extent::Part => NewObject::read_part(name, bytes, before)?,
+            };
+            new.push((*name, before, object));
         }
         check_defined_once(&new)?;
         let linked = linked_together(&new);
@@ -241,7 +271,8 @@ impl State {
         self.globals.extend(plan.globals);
         self.update_constants(&object, &plan.live, number);
         self.note_private(&object, &plan.live);
-        version.size = size_of(&plan.live);
+        let (functions, bytes) = plan.linked;
+        version.size = CodeSize { functions, bytes };
         let replaced = self.objects.insert(object.clone(), plan.live);
         if let Some(first) = replaced.filter(|_| !self.newest.contains_key(&object)) {
             self.replaced_first.insert(object.clone(), size_of(&first));

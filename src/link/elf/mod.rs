@@ -12,6 +12,8 @@
 //! | `compact.rs` | compact relocations, as relocations of the usual form |
 //! | `read.rs`, `relocations.rs`, `properties.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
 //!
+//! `writer.rs` writes a relocatable file: for debuggers, and for code that is given without an object.
+//!
 //! The `object` crate parses the headers. This module checks everything that a malformed object may state wrongly, so
 //! the code after it never meets an index or a range that does not exist.
 
@@ -27,6 +29,7 @@ mod outline;
 mod properties;
 mod read;
 mod relocations;
+mod writer;
 
 pub(crate) use compact::relocations_of;
 pub(crate) use data::{ObjectVariable, variables};
@@ -37,6 +40,7 @@ pub use low_addresses::has_low_addresses;
 pub(crate) use machine::{check_machine, machine_of};
 pub(crate) use outline::Outline;
 pub(crate) use read::{read_all, read_graph};
+pub(super) use writer::{E_SHOFF, EHDR_SIZE, HeaderFields, RelocatableFile, SHDR_SIZE, SYMBOL_SIZE, SymbolFields};
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -356,6 +360,7 @@ pub(crate) mod st {
     pub(crate) const TYPE_TLS: u8 = 6;
     pub(crate) const TYPE_GNU_IFUNC: u8 = 10;
     pub(crate) const BIND_LOCAL: u8 = 0;
+    pub(crate) const BIND_GLOBAL: u8 = 1;
     pub(crate) const BIND_WEAK: u8 = 2;
     pub(crate) const BIND_GNU_UNIQUE: u8 = 10;
     pub(crate) const VISIBILITY_DEFAULT: u8 = 0;

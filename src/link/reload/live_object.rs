@@ -97,6 +97,27 @@ pub(crate) struct GlobalVariable {
 }
 
 impl LiveObject {
+    /// Adds what a new version that is a part of the object leaves as it is.
+    pub(super) fn add_missing(&mut self, before: &LiveObject) {
+        for (name, print) in &before.functions {
+            self.functions.entry(name.clone()).or_insert(*print);
+        }
+        for (name, constant) in &before.constants {
+            self.constants.entry(name.clone()).or_insert(*constant);
+        }
+        for (name, signature) in &before.types.signatures {
+            self.types.signatures.entry(name.clone()).or_insert(*signature);
+        }
+        self.variables.extend(before.variables.iter().cloned());
+        self.required.extend(before.required.iter().cloned());
+        self.constants_hash = before.constants_hash;
+    }
+
+    /// Whether the object has a function of this name.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.functions.contains_key(name)
+    }
+
     /// Whether the object needs this name from another one.
     pub(crate) fn requires(&self, name: &str) -> bool {
         self.required.contains(name)

@@ -31,6 +31,7 @@
 //! | `read_types.rs` | the types of an object |
 //! | `live_object.rs` | what a plan must know about the version before |
 //! | `diff.rs` | [`Diff`]: which functions and variables changed |
+//! | `code_object.rs` | an object for a function that is given as machine code |
 //! | `edits.rs` | changes of an object, and the bytes that result |
 //! | `functions.rs` | functions behind stubs |
 //! | `world.rs` | what a plan asks about the rest of the program |
@@ -42,6 +43,7 @@
 //! A file imports files above it in this table.
 
 mod c_types;
+mod code_object;
 mod debug_info;
 mod diff;
 mod edits;
@@ -59,6 +61,7 @@ mod variables;
 mod version_functions;
 mod world;
 
+pub(crate) use code_object::object_of_code;
 pub use diff::Diff;
 pub(crate) use functions::StubbedFunction;
 pub(crate) use live_object::{Globals, LiveObject, SharedConstant};

@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) diff: Diff,
     /// What is live when the version is committed.
     pub(crate) live: LiveObject,
+    /// The number of functions that are linked, and their size in bytes.
+    pub(crate) linked: (usize, u64),
     /// Whether the version has to stay in memory: its variables do, or its code registers handlers that are called later.
     pub(crate) stays: bool,
 }
@@ -90,13 +92,16 @@ pub(super) fn plan_added(file: &ObjectFile<'_>, world: &World<'_>, is_native: bo
     globals.extend(commons(file).map(|(_, symbol)| common(symbol)));
     let object = edits.apply(file).into();
     let (variables, moves, diff) = (Vec::new(), Vec::new(), Diff::default());
-    (Plan { object, functions, variables, globals, moves, diff, live, stays: true }, sections)
+    let linked = (live.function_count(), live.code_bytes());
+    (Plan { object, functions, variables, globals, moves, diff, live, linked, stays: true }, sections)
 }
 
 /// A later version of an object, read and compared with the one that runs.
 pub(crate) struct NewObject<'a> {
     file: ObjectFile<'a>,
     live: LiveObject,
+    /// The number of functions of the file, and their size in bytes.
+    linked: (usize, u64),
     pub(crate) diff: Diff,
 }
 
@@ -108,7 +113,20 @@ impl<'a> NewObject<'a> {
     pub(crate) fn read(name: &'a str, bytes: &'a [u8], before: &LiveObject) -> Result<NewObject<'a>> {
         let file = ObjectFile::read(name, bytes)?;
         let live = describe(&file);
-        Ok(NewObject { diff: Diff::between(before, &live), file, live })
+        let linked = (live.function_count(), live.code_bytes());
+        Ok(NewObject { diff: Diff::between(before, &live), linked, file, live })
+    }
+
+    /// Reads an object that has some functions of the object. The others stay as they are, and so does all that they use.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_part(name: &'a str, bytes: &'a [u8], before: &LiveObject) -> Result<NewObject<'a>> {
+        let file = ObjectFile::read(name, bytes)?;
+        let mut live = describe(&file);
+        let linked = (live.function_count(), live.code_bytes());
+        live.add_missing(before);
+        Ok(NewObject { diff: Diff::between(before, &live), linked, file, live })
     }
 
     /// The names that no other object of a program may define.
@@ -147,7 +165,7 @@ fn plan_later(
     before: &LiveObject,
     world: &World<'_>,
 ) -> std::result::Result<Plan, Refusal> {
-    let NewObject { file, mut live, mut diff } = new;
+    let NewObject { file, mut live, linked, mut diff } = new;
     let file = &file;
     check_functions(file)?;
     check_added(file, &diff, world)?;
@@ -224,7 +242,7 @@ fn plan_later(
     let moves = moves.collect();
     diff.moved_variables = moved.iter().map(|moved| moved.key.clone()).collect();
     forget_moved(&mut live, &moved);
-    Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, moves, diff, live, stays })
+    Ok(Plan { object: edits.apply(file).into(), functions, variables, globals, moves, diff, live, linked, stays })
 }
 
 /// The hooks that the version adds or changes: the code of each, by the name of its variable.
