@@ -42,6 +42,8 @@ mod session_inputs;
 mod spare_dylibs;
 mod stub;
 mod symbolize;
+#[cfg(feature = "watch")]
+mod watcher;
 
 use std::fmt;
 use std::path::Path;
@@ -77,6 +79,8 @@ pub use remote::RemoteFunction;
 pub use restart::Restarted;
 pub use stub::Stub;
 pub use symbolize::CodeLocation;
+#[cfg(feature = "watch")]
+pub use watcher::{WatchEvent, Watcher};
 
 impl Jit {
     /// Creates a session with default settings.

@@ -54,6 +54,10 @@ pub(crate) use std::sync::atomic::AtomicU64 as CountU64;
 /// A hint: no result may depend on its value.
 pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 
+/// A queue for the thread that waits for changed files. No model runs it.
+#[cfg(feature = "watch")]
+pub(crate) use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
 /// Thread-local variables that loom does not see.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};
 

@@ -12,6 +12,8 @@ mod reload_points;
 mod state;
 mod together;
 mod types;
+#[cfg(feature = "watch")]
+mod watcher;
 
 use jittison_test_support as support;
 

@@ -31,7 +31,6 @@ mod signals;
 
 use std::env;
 
-use crate::follower::Follower;
 use crate::objects::Objects;
 
 /// Makes the program patchable, as [`start`] does, if it is compiled with debug assertions. Otherwise this is empty, so a release build
@@ -47,7 +46,7 @@ pub fn init() {
 /// What cannot be done is printed to standard error, and the program goes on.
 pub fn start() -> bool {
     let Some(list) = env::var_os(VARIABLE) else { return false };
-    let started = Objects::read(&list).and_then(|objects| signals::blocked(|| Follower::start(objects)));
+    let started = Objects::read(&list).and_then(|objects| signals::blocked(|| follower::start(objects)));
     // A shell or another launcher gets the variable, too.
     started.inspect_err(|problem| print(&format!("{problem}; the program runs as it is"))).is_ok()
 }

@@ -177,23 +177,6 @@ fn memory_event(versions: &[ObjectVersion], statistics: &MemoryStatistics) -> Va
 }
 
 fn text_of(reload: &Reload, times: &Times) -> String {
-    let diff = &reload.diff;
-    let lists = [
-        ("changed", &diff.changed),
-        ("added", &diff.added),
-        ("removed", &diff.removed),
-        ("new variables", &diff.new_variables),
-        ("removed variables", &diff.removed_variables),
-        ("moved variables", &diff.moved_variables),
-    ];
-    let mut parts: Vec<String> = lists
-        .iter()
-        .filter(|(_, names)| !names.is_empty())
-        .map(|(what, names)| format!("{what} {}", some(names)))
-        .collect();
-    if diff.constants_changed {
-        parts.push("constants".to_string());
-    }
     let build = times.build.map(|time| format!("build {:.2}, ", milliseconds(time))).unwrap_or_default();
     let kept = match reload.retired_in_memory {
         0 => String::new(),
@@ -201,31 +184,14 @@ fn text_of(reload: &Reload, times: &Times) -> String {
         count => format!("; {count} replaced versions in memory"),
     };
     let line = format!(
-        "{} version {}: {}; {} -> {} bytes of code; live after {:.2} ms ({build}read {:.2}, link {:.2}, commit {:.2}){kept}",
-        reload.object,
-        reload.version,
-        parts.join("; "),
-        reload.code_bytes_before,
-        reload.code_bytes,
+        "{}; live after {:.2} ms ({build}read {:.2}, link {:.2}, commit {:.2}){kept}",
+        reload.in_words(&name_of_rust),
         milliseconds(times.total),
         milliseconds(reload.read_time),
         milliseconds(reload.link_time),
         milliseconds(reload.commit_time),
     );
     escape_controls(&line)
-}
-
-/// The first names of a list, and the number of the others. Of Rust functions, the shortest names: those are no instances.
-fn some(names: &[String]) -> String {
-    let mut readable: Vec<String> =
-        names.iter().map(|name| name_of_rust(name).unwrap_or_else(|| name.clone())).collect();
-    if readable != names {
-        readable.sort_by_key(String::len);
-    }
-    match readable.len().checked_sub(SHOWN) {
-        None | Some(0) => readable.join(", "),
-        Some(more) => format!("{} and {more} more", readable[..SHOWN].join(", ")),
-    }
 }
 
 /// A Rust function, without the hashes of crates. `None` for another name.
@@ -245,5 +211,3 @@ fn milliseconds(time: Duration) -> f64 {
 
 /// The most replaced versions that the screen gets, the newest ones.
 const REPLACED_SHOWN: usize = 200;
-/// The most names of a list that a line shows.
-const SHOWN: usize = 8;

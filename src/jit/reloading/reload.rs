@@ -1,5 +1,6 @@
 //! [`Reload`]: what a reload did.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::link::Diff;
@@ -35,4 +36,25 @@ pub struct Reload {
     pub link_time: Duration,
     /// The time to redirect all stubs and to remove what is replaced.
     pub commit_time: Duration,
+}
+
+impl Reload {
+    /// What changed, on one line. `readable` has another name for some functions and variables.
+    #[cfg(feature = "unstable")]
+    pub fn in_words(&self, readable: &dyn Fn(&str) -> Option<String>) -> String {
+        self.line(readable)
+    }
+
+    fn line(&self, readable: &dyn Fn(&str) -> Option<String>) -> String {
+        let Reload { object, version, code_bytes_before, code_bytes, .. } = self;
+        let diff = self.diff.in_words(readable);
+        format!("{object} version {version}: {diff}; {code_bytes_before} -> {code_bytes} bytes of code")
+    }
+}
+
+impl fmt::Display for Reload {
+    /// What changed, on one line, without the times.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line(&|_| None))
+    }
 }

@@ -71,7 +71,7 @@ impl CTypes<'_> {
         }
         let path = self.tree.path(position);
         if entry.tag == dw::DW_TAG_enumeration_type {
-            let enumerators = entry.children.iter().map(|child| &self.tree.entries[*child]);
+            let enumerators = self.tree.children(position);
             for enumerator in enumerators.filter(|child| child.tag == dw::DW_TAG_enumerator) {
                 let path = format!("{path}::{}", enumerator.name.unwrap_or_default());
                 types.layouts.insert(path, Layout::of(enumerator.numbers));
@@ -106,7 +106,7 @@ impl CTypes<'_> {
         let name = entry.symbol.or(declared.symbol).or(entry.name).or(declared.name);
         let Some(name) = name else { return };
         let mut description = Description::default();
-        self.describe_call(entry, declared, &mut description);
+        self.describe_call(position, declared, &mut description);
         let signature = Signature { hash: hash_of(description.text), returns_closure: false };
         types.signatures.insert(name.to_string(), signature);
     }
@@ -143,11 +143,11 @@ impl CTypes<'_> {
                 self.describe(target, to);
             }
             dw::DW_TAG_array_type => {
-                let ranges = entry.children.iter().map(|child| self.tree.entries[*child].numbers);
+                let ranges = self.tree.children(position).map(|range| range.numbers);
                 ranges.for_each(|range| to.text.push_str(&format!("[{range:?}]")));
                 self.describe(target, to);
             }
-            dw::DW_TAG_subroutine_type => self.describe_call(entry, entry, to),
+            dw::DW_TAG_subroutine_type => self.describe_call(position, entry, to),
             dw::DW_TAG_ptr_to_member_type => {
                 to.text.push_str("::*");
                 self.describe(target, to);
@@ -172,7 +172,7 @@ impl CTypes<'_> {
         if entry.tag == dw::DW_TAG_enumeration_type {
             self.describe(self.tree.position_of(entry.a_type), to);
         }
-        for child in entry.children.iter().map(|child| &self.tree.entries[*child]) {
+        for child in self.tree.children(position) {
             match child.tag {
                 // A `static` member is declared.
                 dw::DW_TAG_member | dw::DW_TAG_inheritance if !child.is_declaration => {
@@ -190,10 +190,11 @@ impl CTypes<'_> {
     }
 
     /// The types of a result and of parameters.
-    fn describe_call(&self, entry: &Entry<'_>, declared: &Entry<'_>, to: &mut Description) {
-        self.describe(self.tree.position_of(declared.a_type.or(entry.a_type)), to);
+    fn describe_call(&self, position: usize, declared: &Entry<'_>, to: &mut Description) {
+        let a_type = declared.a_type.or(self.tree.entries[position].a_type);
+        self.describe(self.tree.position_of(a_type), to);
         to.text.push('(');
-        for child in entry.children.iter().map(|child| &self.tree.entries[*child]) {
+        for child in self.tree.children(position) {
             match child.tag {
                 dw::DW_TAG_formal_parameter => {
                     self.describe(self.tree.position_of(child.a_type), to);

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use gimli::{
-    AttributeValue, DwTag, Dwarf, EndianSlice, LittleEndian, Operation, Section as _, Unit, UnitOffset, constants as dw,
+    AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, LittleEndian, Operation, Section as _, Unit,
+    UnitOffset, constants as dw,
 };
 use rustc_hash::FxHashMap;
 
@@ -15,8 +16,8 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(super) struct Units<'a> {
     /// By name, with relocations applied as far as they lead to other debug sections.
     sections: FxHashMap<&'a str, Cow<'a, [u8]>>,
-    /// The relocations of `.debug_info`, and those of `.debug_addr`, by place.
-    relocations: [FxHashMap<u64, &'a Relocation>; 2],
+    /// The relocations of `.debug_info`, and those of `.debug_addr`, sorted by place.
+    relocations: [Vec<&'a Relocation>; 2],
 }
 
 impl<'a> Units<'a> {
@@ -26,7 +27,9 @@ impl<'a> Units<'a> {
         let relocations = [".debug_info", ".debug_addr"].map(|name| {
             let section = file.sections.iter().filter(|section| section.name == name);
             let all = section.flat_map(|section| &section.relocations);
-            all.map(|relocation| (relocation.offset, relocation)).collect()
+            let mut all: Vec<&Relocation> = all.collect();
+            all.sort_by_key(|relocation| relocation.offset);
+            all
         });
         Units { sections, relocations }
     }
@@ -79,11 +82,13 @@ fn relocated<'a>(file: &'a ObjectFile<'_>, section: &'a Section<'_>) -> Cow<'a, 
 
 /// An entry, as far as it says something of a type.
 pub(super) struct Entry<'a> {
+    offset: UnitOffset,
+    /// The position behind its last descendant.
+    end: usize,
     pub(super) tag: DwTag,
     pub(super) name: Option<&'a str>,
     pub(super) symbol: Option<&'a str>,
     pub(super) parent: Option<usize>,
-    pub(super) children: Vec<usize>,
     /// The type of a member, a parameter or a result.
     pub(super) a_type: Option<UnitOffset>,
     /// The declaration of a definition. Of an instance, the function or variable that it is one of.
@@ -101,73 +106,50 @@ pub(super) struct Entry<'a> {
 
 /// The entries of a unit.
 pub(super) struct Tree<'a> {
+    /// In the order of the unit, so the parts of an entry follow it.
     pub(super) entries: Vec<Entry<'a>>,
-    positions: FxHashMap<UnitOffset, usize>,
 }
 
 impl<'a> Tree<'a> {
     fn read(units: &'a Units<'a>, dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> gimli::Result<Tree<'a>> {
-        let mut tree = Tree { entries: Vec::new(), positions: FxHashMap::default() };
+        let mut tree = Tree { entries: Vec::new() };
         // For each depth, the entry that is open there. `None` for one that is left out.
         let mut open: Vec<Option<usize>> = Vec::new();
         let mut cursor = unit.entries();
         while let Some(entry) = cursor.next_dfs()? {
-            open.truncate(usize::try_from(entry.depth()).unwrap_or(0));
-            if !KEPT.contains(&entry.tag()) {
-                open.push(open.last().copied().flatten());
-                continue;
-            }
-            let text = |name| {
-                let value = entry.attr_value(name)?;
-                dwarf.attr_string(unit, value).ok().and_then(|text| std::str::from_utf8(text.slice()).ok())
-            };
-            let reference = |name| match entry.attr_value(name)? {
-                AttributeValue::UnitRef(offset) => Some(offset),
-                _ => None,
-            };
-            let number = |name| {
-                let attribute = entry.attr(name)?;
-                attribute.udata_value().or_else(|| attribute.sdata_value().map(|value| value as u64))
-            };
-            let is_set = |name| matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)));
-            let expression = |name| match entry.attr_value(name) {
-                Some(AttributeValue::Exprloc(expression)) => Some(expression),
-                _ => None,
-            };
-            let slot = expression(dw::DW_AT_vtable_elem_location).filter(|_| !is_set(dw::DW_AT_artificial));
-            let slot = slot.and_then(|mut slot| match Operation::parse(&mut slot.0, unit.encoding()) {
-                Ok(Operation::UnsignedConstant { value }) => Some(value),
-                _ => None,
-            });
-            let place = expression(dw::DW_AT_location).and_then(|place| units.place(dwarf, unit, place));
-            let origin = reference(dw::DW_AT_abstract_origin);
+            let depth = usize::try_from(entry.depth()).unwrap_or(0);
+            tree.close(open.drain(depth.min(open.len())..));
             let parent = open.last().copied().flatten();
-            let position = tree.entries.len();
-            tree.entries.push(Entry {
-                tag: entry.tag(),
-                name: text(dw::DW_AT_name),
-                symbol: text(dw::DW_AT_linkage_name),
-                parent,
-                children: Vec::new(),
-                a_type: reference(dw::DW_AT_type),
-                specification: reference(dw::DW_AT_specification).or(origin),
-                is_instance: origin.is_some(),
-                numbers: NUMBERS.map(number),
-                is_declaration: is_set(dw::DW_AT_declaration),
-                slot,
-                place,
+            let own = KEPT.contains(&entry.tag()).then(|| {
+                tree.entries.push(Entry::read(units, dwarf, unit, (entry, parent)));
+                tree.entries.len() - 1
             });
-            tree.positions.insert(entry.offset(), position);
-            if let Some(parent) = parent {
-                tree.entries[parent].children.push(position);
-            }
-            open.push(Some(position));
+            open.push(own.or(parent));
         }
+        tree.close(open.drain(..));
         Ok(tree)
     }
 
+    /// Notes that entries have no more children.
+    fn close(&mut self, open: impl Iterator<Item = Option<usize>>) {
+        let end = self.entries.len();
+        open.flatten().for_each(|position| self.entries[position].end = end);
+    }
+
+    /// The children of an entry. Those of one that was left out are among them.
+    pub(super) fn children(&self, position: usize) -> impl Iterator<Item = &Entry<'a>> {
+        self.child_positions(position).map(|child| &self.entries[child])
+    }
+
+    pub(super) fn child_positions(&self, position: usize) -> impl Iterator<Item = usize> {
+        let end = self.entries[position].end;
+        let within = move |position: usize| (position < end).then_some(position);
+        std::iter::successors(within(position + 1), move |child| within(self.entries[*child].end))
+    }
+
     pub(super) fn position_of(&self, offset: Option<UnitOffset>) -> Option<usize> {
-        self.positions.get(&offset?).copied()
+        let offset = offset?;
+        self.entries.binary_search_by_key(&offset.0, |entry| entry.offset.0).ok()
     }
 
     /// The declaration of a definition, or the entry itself.
@@ -194,7 +176,64 @@ impl<'a> Tree<'a> {
     }
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    fn read(
+        units: &'a Units<'a>,
+        dwarf: &Dwarf<Slice<'a>>,
+        unit: &Unit<Slice<'a>>,
+        (entry, parent): (&DebuggingInformationEntry<Slice<'a>>, Option<usize>),
+    ) -> Entry<'a> {
+        let mut new = Entry {
+            offset: entry.offset(),
+            end: 0,
+            tag: entry.tag(),
+            name: None,
+            symbol: None,
+            parent,
+            a_type: None,
+            specification: None,
+            numbers: [None; NUMBERS.len()],
+            is_declaration: false,
+            is_instance: false,
+            slot: None,
+            place: None,
+        };
+        let text = |value| {
+            let text = dwarf.attr_string(unit, value).ok();
+            text.and_then(|text| std::str::from_utf8(text.slice()).ok())
+        };
+        let mut is_artificial = false;
+        for attribute in entry.attrs() {
+            match (attribute.name(), attribute.value()) {
+                (dw::DW_AT_name, value) => new.name = text(value),
+                (dw::DW_AT_linkage_name, value) => new.symbol = text(value),
+                (dw::DW_AT_type, AttributeValue::UnitRef(offset)) => new.a_type = Some(offset),
+                (dw::DW_AT_specification, AttributeValue::UnitRef(offset)) => new.specification = Some(offset),
+                (dw::DW_AT_abstract_origin, AttributeValue::UnitRef(offset)) => {
+                    new.specification = new.specification.or(Some(offset));
+                    new.is_instance = true;
+                }
+                (dw::DW_AT_declaration, AttributeValue::Flag(is_set)) => new.is_declaration = is_set,
+                (dw::DW_AT_artificial, AttributeValue::Flag(is_set)) => is_artificial = is_set,
+                (dw::DW_AT_location, AttributeValue::Exprloc(place)) => new.place = units.place(dwarf, unit, place),
+                (dw::DW_AT_vtable_elem_location, AttributeValue::Exprloc(mut slot)) => {
+                    if let Ok(Operation::UnsignedConstant { value }) = Operation::parse(&mut slot.0, unit.encoding()) {
+                        new.slot = Some(value);
+                    }
+                }
+                (name, _) => {
+                    if let Some(at) = NUMBERS.iter().position(|number| *number == name) {
+                        let signed = || attribute.sdata_value().map(|value| value as u64);
+                        new.numbers[at] = attribute.udata_value().or_else(signed);
+                    }
+                }
+            }
+        }
+        // What the compiler adds to a class depends on its uses.
+        new.slot = new.slot.filter(|_| !is_artificial);
+        new
+    }
+
     /// The section and the offset in bytes of a variable.
     pub(super) fn place(&self, file: &ObjectFile<'_>) -> Option<(usize, u64)> {
         let relocation = self.place?;
@@ -214,11 +253,15 @@ impl<'a> Units<'a> {
     ) -> Option<&'a Relocation> {
         let [of_info, of_addresses] = &self.relocations;
         let code = expression.0.slice();
+        let find = |all: &[&'a Relocation], at: u64| {
+            let found = all.binary_search_by_key(&at, |relocation| relocation.offset).ok()?;
+            Some(all[found])
+        };
         match dw::DwOp(*code.first()?) {
             // After the byte of the operation.
             dw::DW_OP_addr | dw::DW_OP_const8u => {
                 let at = expression.0.offset_from(*dwarf.debug_info.reader()) as u64 + 1;
-                of_info.get(&at).copied()
+                find(of_info, at)
             }
             dw::DW_OP_addrx | dw::DW_OP_constx => {
                 let mut rest = expression.0;
@@ -227,7 +270,7 @@ impl<'a> Units<'a> {
                     return None;
                 };
                 let at = (unit.addr_base.0 as u64).checked_add((index.0 as u64).checked_mul(ADDRESS_SIZE)?)?;
-                of_addresses.get(&at).copied()
+                find(of_addresses, at)
             }
             _ => None,
         }

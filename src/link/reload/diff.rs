@@ -7,6 +7,7 @@
 //! they are compared by their bytes and by what they refer to.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::link::elf::st;
@@ -40,6 +41,24 @@ impl Diff {
         *self == Diff::default()
     }
 
+    /// What changed, as a list of names. `readable` has another name for some of them.
+    pub(crate) fn in_words(&self, readable: &dyn Fn(&str) -> Option<String>) -> String {
+        let lists = [
+            ("changed", &self.changed),
+            ("added", &self.added),
+            ("removed", &self.removed),
+            ("new variables", &self.new_variables),
+            ("removed variables", &self.removed_variables),
+            ("moved variables", &self.moved_variables),
+        ];
+        let named = lists.iter().filter(|(_, names)| !names.is_empty());
+        let mut parts: Vec<String> = named.map(|(what, names)| format!("{what} {}", some(names, readable))).collect();
+        if self.constants_changed {
+            parts.push("constants".to_string());
+        }
+        if parts.is_empty() { "nothing changed".to_string() } else { parts.join("; ") }
+    }
+
     pub(super) fn between(before: &LiveObject, after: &LiveObject) -> Diff {
         let names = |of: &LiveObject, is_meant: &dyn Fn(&str) -> bool| -> Vec<String> {
             of.functions.keys().filter(|name| is_meant(name)).cloned().collect()
@@ -54,6 +73,25 @@ impl Diff {
             moved_variables: Vec::new(),
             constants_changed: before.constants_hash != after.constants_hash,
         }
+    }
+}
+
+/// The first names of a list, and the number of the others. If names have readable ones, the shortest: those are no instances.
+fn some(names: &[String], readable: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut shown: Vec<String> = names.iter().map(|name| readable(name).unwrap_or_else(|| name.clone())).collect();
+    if shown != names {
+        shown.sort_by_key(String::len);
+    }
+    match shown.len().checked_sub(SHOWN) {
+        None | Some(0) => shown.join(", "),
+        Some(more) => format!("{} and {more} more", shown[..SHOWN].join(", ")),
+    }
+}
+
+impl fmt::Display for Diff {
+    /// The names of what changed, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.in_words(&|_| None))
     }
 }
 
@@ -165,6 +203,8 @@ fn is_anonymous(name: &str) -> bool {
     name.contains(".Lanon.")
 }
 
+/// The most names of a list that are shown.
+const SHOWN: usize = 8;
 /// How far constants that refer to constants are followed.
 const DEEPEST: usize = 4;
 /// Bytes of an unnamed constant that are compared: as many as a vector register has.

@@ -72,9 +72,10 @@ impl RustTypes<'_> {
     fn hash_layout(&self, position: usize, hasher: &mut DefaultHasher, depth: usize) {
         let entry = &self.tree.entries[position];
         (entry.tag.0, entry.name, entry.numbers, self.type_name(entry.a_type)).hash(hasher);
-        for child in entry.children.iter().filter(|child| self.tree.entries[**child].tag != dw::DW_TAG_subprogram) {
+        let is_function = |child: &usize| self.tree.entries[*child].tag == dw::DW_TAG_subprogram;
+        for child in self.tree.child_positions(position).filter(|child| !is_function(child)) {
             if depth < DEEPEST {
-                self.hash_layout(*child, hasher, depth + 1);
+                self.hash_layout(child, hasher, depth + 1);
             }
         }
         hasher.write_u8(0);
@@ -83,15 +84,16 @@ impl RustTypes<'_> {
     fn record_signature(&self, position: usize, types: &mut Types) {
         let entry = &self.tree.entries[position];
         // The declaration of a method is in its type, and has the result.
-        let declaration = self.tree.declaration(position);
+        let declared = self.tree.position_of(entry.specification).unwrap_or(position);
+        let declaration = &self.tree.entries[declared];
         // `#[no_mangle]`: the name is that of the symbol.
         let Some(symbol) = entry.symbol.or(declaration.symbol).or(declaration.name) else { return };
         let result = self.type_name(declaration.a_type);
         let mut hasher = DefaultHasher::new();
         result.hash(&mut hasher);
-        let is_parameter = |child: &&usize| self.tree.entries[**child].tag == dw::DW_TAG_formal_parameter;
-        for parameter in declaration.children.iter().filter(is_parameter) {
-            self.type_name(self.tree.entries[*parameter].a_type).hash(&mut hasher);
+        let parameters = self.tree.children(declared).filter(|child| child.tag == dw::DW_TAG_formal_parameter);
+        for parameter in parameters {
+            self.type_name(parameter.a_type).hash(&mut hasher);
         }
         let signature = Signature { hash: hasher.finish(), returns_closure: is_closure(&result) };
         types.signatures.insert(symbol.to_string(), signature);
@@ -106,8 +108,8 @@ impl RustTypes<'_> {
             }
             let entry = &self.tree.entries[array];
             let count =
-                entry.children.first().and_then(|range| self.tree.entries[*range].numbers.iter().flatten().next());
-            counts += &format!("[{}]", count.copied().unwrap_or_default());
+                self.tree.children(array).next().and_then(|range| range.numbers.iter().flatten().next().copied());
+            counts += &format!("[{}]", count.unwrap_or_default());
             next = self.tree.position_of(entry.a_type);
         }
         counts + &next.map(|position| self.tree.path(position)).unwrap_or_default()
