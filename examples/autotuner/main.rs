@@ -24,6 +24,7 @@ mod ledger;
 mod patched;
 mod plot;
 mod problem;
+mod reloaded;
 mod report;
 mod run;
 mod suite;
@@ -70,6 +71,8 @@ pub struct Options {
 pub enum Mode {
     /// Freed when the last call in it has ended; execution guards say when
     Patch,
+    /// The same, by a `Reloader`: each variant is new bytes for one function of an object
+    Reload,
     /// Freed while a lock keeps all callers out
     StopTheWorld,
     /// Kept for ever
@@ -82,6 +85,7 @@ impl Mode {
     fn name(self) -> &'static str {
         match self {
             Mode::Patch => "patch",
+            Mode::Reload => "reload",
             Mode::StopTheWorld => "stop-the-world",
             Mode::NeverFree => "never-free",
             Mode::FreeAtOnce => "free-at-once",

@@ -2,6 +2,9 @@
 //!
 //! The first version defines both kernels, their counters and the function that reads the counters. Every later
 //! version defines one kernel. It is linked where no caller sees it, tried, and only then committed.
+//!
+//! In [`Mode::Reload`] the versions that are tried are never committed. The callers are led to the same object by
+//! [`Reloaded`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::SymbolFlags;
-use jittison::{Error, ErrorKind, Function, Jit, JitDylib, Patchable, PreparedPatch, Removal};
+use jittison::{Error, ErrorKind, Function, Jit, JitDylib, Patchable, PreparedPatch, Reload, Removal};
 
 use crate::Mode;
 use crate::ledger::{Ledger, lock};
 use crate::problem::{Kernel, KernelFn, Problem};
+use crate::reloaded::Reloaded;
 use crate::suite::{Defect, Suite, Variant};
 
 /// Retired versions that may still be held before linking waits for them.
@@ -52,6 +56,8 @@ pub struct Patched<'a> {
     jit: Jit,
     dylib: JitDylib,
     patchable: Patchable,
+    /// In [`Mode::Reload`]: what callers call, and the dylib in which versions are tried.
+    reloaded: Option<(Reloaded, JitDylib)>,
     mode: Mode,
     problems: &'a [Problem; 2],
     pub ledger: Arc<Ledger>,
@@ -69,6 +75,8 @@ pub struct Patched<'a> {
 pub struct Prepared {
     patch: PreparedPatch,
     function: Function<KernelFn>,
+    kernel: Kernel,
+    object: Vec<u8>,
 }
 
 /// The result of a link.
@@ -78,17 +86,22 @@ pub enum Linked {
 }
 
 impl<'a> Patched<'a> {
-    /// Links and commits the first version.
+    /// Links and commits the first version, in the first dylib. The second one is for trials in [`Mode::Reload`].
     pub fn new(
         jit: &Jit,
-        dylib: &JitDylib,
+        [dylib, trials]: [&JitDylib; 2],
         mode: Mode,
         suite: &Suite,
         problems: &'a [Problem; 2],
     ) -> Result<Patched<'a>, Error> {
         let functions = [Kernel::Gemm.name(), Kernel::Stencil.name(), "kernel_calls"];
         let max_held = if mode == Mode::NeverFree { usize::MAX } else { MAX_HELD };
-        let patchable = jit.patchable_builder(dylib, &functions).max_versions(max_held).build()?;
+        let reloaded = match mode {
+            Mode::Reload => Some((Reloaded::new(jit, dylib, suite)?, trials.clone())),
+            _ => None,
+        };
+        let tried_in = if reloaded.is_some() { trials } else { dylib };
+        let patchable = jit.patchable_builder(tried_in, &functions).max_versions(max_held).build()?;
         let mut patch = patchable.patch();
         patch.add_object("first.o", suite.full.as_slice())?;
         for kernel in Kernel::ALL {
@@ -103,6 +116,7 @@ impl<'a> Patched<'a> {
             jit: jit.clone(),
             dylib: dylib.clone(),
             patchable,
+            reloaded,
             mode,
             problems,
             ledger,
@@ -131,7 +145,7 @@ impl<'a> Patched<'a> {
             let failed = |error: Error| format!("{} `{}`: {error}", variant.kernel.name(), variant.name);
             let linked = catch_unwind(AssertUnwindSafe(|| self.link_once(variant)));
             let error = match linked {
-                Ok(Ok(patch)) => return self.verify(variant.kernel, patch).map_err(failed),
+                Ok(Ok(patch)) => return self.verify(variant, patch).map_err(failed),
                 Ok(Err(error)) => error,
                 Err(panic) if panic.is::<Refusal>() => return Ok(Linked::Rejected(Defect::FailingInitialiser)),
                 Err(panic) => resume_unwind(panic),
@@ -159,8 +173,9 @@ impl<'a> Patched<'a> {
         unsafe { patch.link() }
     }
 
-    fn verify(&self, kernel: Kernel, patch: PreparedPatch) -> Result<Linked, Error> {
+    fn verify(&self, variant: &Variant, patch: PreparedPatch) -> Result<Linked, Error> {
         self.ledger.linked();
+        let kernel = variant.kernel;
         // SAFETY: all variants of the kernel have this signature.
         let function = unsafe { patch.lookup::<KernelFn>(kernel.name()) }?;
         let problem = &self.problems[kernel.index()];
@@ -172,7 +187,8 @@ impl<'a> Patched<'a> {
             problem.is_right(iteration, &output)
         });
         if is_right {
-            return Ok(Linked::Ready(Box::new(Prepared { patch, function })));
+            let object = variant.object.clone();
+            return Ok(Linked::Ready(Box::new(Prepared { patch, function, kernel, object })));
         }
         drop((function, patch));
         self.ledger.dropped();
@@ -181,7 +197,12 @@ impl<'a> Patched<'a> {
 
     /// Redirects all callers to a version.
     pub fn commit(&self, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { patch, function } = prepared;
+        let Prepared { patch, function, kernel, object } = prepared;
+        if let Some((reloaded, _)) = &self.reloaded {
+            drop((function, patch));
+            self.ledger.dropped();
+            return self.switch(|| Ok(self.replaced(reloaded.replace(kernel, object)?)));
+        }
         match self.mode {
             Mode::NeverFree => lock(&self.retained).push(function),
             _ => drop(function),
@@ -191,7 +212,18 @@ impl<'a> Patched<'a> {
 
     /// Redirects callers to the version before the last commit.
     pub fn rollback(&self) -> Result<(), Error> {
-        self.switch(|| Ok(self.patchable.rollback()?.retired))
+        self.switch(|| match &self.reloaded {
+            Some((reloaded, _)) => Ok(self.replaced(reloaded.go_back()?)),
+            None => Ok(self.patchable.rollback()?.retired),
+        })
+    }
+
+    /// Counts the version that a reload brought.
+    fn replaced(&self, reload: Reload) -> Vec<Removal> {
+        if !reload.diff.is_empty() {
+            self.ledger.linked();
+        }
+        reload.retired
     }
 
     fn switch(&self, change: impl FnOnce() -> Result<Vec<Removal>, Error>) -> Result<(), Error> {
@@ -218,8 +250,11 @@ impl<'a> Patched<'a> {
     /// Calls that the kernels counted themselves, in the variables that all versions share.
     pub fn counted(&self) -> Result<[u64; 2], Error> {
         // SAFETY: `kernels.c` and `cranelift.rs` define it with this signature.
-        let count = unsafe { self.jit.lookup_in::<extern "C" fn(i64) -> i64>(&self.dylib, "kernel_calls") }?;
-        Ok(Kernel::ALL.map(|kernel| count.call(kernel.index() as i64) as u64))
+        let find = |dylib| unsafe { self.jit.lookup_in::<extern "C" fn(i64) -> i64>(dylib, "kernel_calls") };
+        let counts = [Some(&self.dylib), self.reloaded.as_ref().map(|(_, trials)| trials)];
+        let counts = counts.into_iter().flatten().map(find).collect::<Result<Vec<_>, Error>>()?;
+        let sum = |kernel: Kernel| counts.iter().map(|count| count.call(kernel.index() as i64) as u64).sum();
+        Ok(Kernel::ALL.map(sum))
     }
 
     pub fn tried(&self, kernel: Kernel) -> u64 {
@@ -233,7 +268,11 @@ impl<'a> Patched<'a> {
     /// Removes everything. Returns descriptions of what is still held.
     pub fn clear(self) -> Result<Vec<String>, Error> {
         drop((self.retained, self.patchable));
-        let pending = self.dylib.clear()?;
+        let trials = self.reloaded.map(|(_, trials)| trials);
+        let mut pending = self.dylib.clear()?;
+        if let Some(trials) = trials {
+            pending.extend(trials.clear()?);
+        }
         Ok(pending.iter().flat_map(Removal::obstacles).collect())
     }
 }

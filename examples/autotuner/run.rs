@@ -88,13 +88,14 @@ pub fn run(options: &Options, suite: &Suite, bar: &ProgressBar) -> Result<Summar
     let jit = patched::session().map_err(to_text)?;
     // Created before the first reading, so that it is part of all readings.
     let elsewhere = jit.create_dylib("elsewhere").map_err(to_text)?;
+    let trials = jit.create_dylib("trials").map_err(to_text)?;
     let start = jit.memory_statistics();
     let phases = Phases { options, suite, jit: &jit, callers: &callers };
 
-    let patched = Patched::new(&jit, jit.main_dylib(), options.mode, suite, &problems).map_err(to_text)?;
+    let patched = Patched::new(&jit, [jit.main_dylib(), &trials], options.mode, suite, &problems).map_err(to_text)?;
     let tuned = phases.tune(&patched, bar)?;
     bar.set_message("the winners, by plain function pointers");
-    let uncalled = Patched::new(&jit, &elsewhere, Mode::Patch, suite, &problems).map_err(to_text)?;
+    let uncalled = Patched::new(&jit, [&elsewhere; 2], Mode::Patch, suite, &problems).map_err(to_text)?;
     let (plain, plain_busy) = phases.call_winners(&tuned, &patched, &uncalled)?;
 
     let kernel_results = phases.kernel_results(&tuned, &patched)?;
@@ -150,7 +151,7 @@ impl Phases<'_> {
         let watch = Watch { callers, progress: &progress, ledger: &patched.ledger, bar };
         let stubs = patched.stubs().map_err(to_text)?;
         let protection = match self.options.mode {
-            Mode::Patch | Mode::FreeAtOnce => Protection::Guard(self.jit),
+            Mode::Patch | Mode::Reload | Mode::FreeAtOnce => Protection::Guard(self.jit),
             Mode::StopTheWorld => Protection::Lock(patched.stop_lock()),
             Mode::NeverFree => Protection::None,
         };
