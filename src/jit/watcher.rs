@@ -9,12 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use rustc_hash::FxHasher;
 
 use crate::error::{Error, Result};
 use crate::jit::reloading::{Reload, Reloader};
@@ -268,8 +269,8 @@ fn is_complete(kind: EventKind) -> bool {
 }
 
 fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
     hasher.finish()
 }
 

@@ -12,7 +12,7 @@
 //! edits, so each one is tried alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,6 +23,7 @@ use jittison::link::ObjectBuffer;
 use jittison::{Jit, MemoryStatistics, ObjectVersion, Reloader};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use rustc_hash::FxHasher;
 
 use crate::build::{Build, Built};
 use crate::output::message_of;
@@ -383,8 +384,9 @@ impl State {
 
 /// A hash of the bytes of a file.
 pub fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
+    // An archive has many megabytes.
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
     hasher.finish()
 }
 

@@ -93,8 +93,7 @@ pub(super) struct Entry<'a> {
     pub(super) a_type: Option<UnitOffset>,
     /// The declaration of a definition. Of an instance, the function or variable that it is one of.
     pub(super) specification: Option<UnitOffset>,
-    /// Sizes, places and values, in the order of `NUMBERS`.
-    pub(super) numbers: [Option<u64>; NUMBERS.len()],
+    pub(super) numbers: Numbers,
     pub(super) is_declaration: bool,
     /// Whether it is one of the copies of an inlined function, or a part of one. Then another entry has its types.
     pub(super) is_instance: bool,
@@ -102,6 +101,20 @@ pub(super) struct Entry<'a> {
     pub(super) slot: Option<u64>,
     /// For a variable with a fixed place: the relocation that has it.
     place: Option<&'a Relocation>,
+}
+
+/// Sizes, places and values, in the order of `NUMBERS`. What is not set is zero.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Numbers {
+    set: u16,
+    values: [u64; NUMBERS.len()],
+}
+
+impl Numbers {
+    /// The first one that is set.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.values.get(self.set.trailing_zeros() as usize).copied()
+    }
 }
 
 /// The entries of a unit.
@@ -113,27 +126,31 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn read(units: &'a Units<'a>, dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> gimli::Result<Tree<'a>> {
         let mut tree = Tree { entries: Vec::new() };
-        // For each depth, the entry that is open there. `None` for one that is left out.
-        let mut open: Vec<Option<usize>> = Vec::new();
+        // For each depth, the entry that is open there, and whether the next one is a part of it. If not, another one is between them.
+        let mut open: Vec<(Option<usize>, bool)> = Vec::new();
         let mut cursor = unit.entries();
         while let Some(entry) = cursor.next_dfs()? {
             let depth = usize::try_from(entry.depth()).unwrap_or(0);
             tree.close(open.drain(depth.min(open.len())..));
-            let parent = open.last().copied().flatten();
-            let own = KEPT.contains(&entry.tag()).then(|| {
-                tree.entries.push(Entry::read(units, dwarf, unit, (entry, parent)));
-                tree.entries.len() - 1
-            });
-            open.push(own.or(parent));
+            let (parent, is_part) = open.last().copied().unwrap_or((None, true));
+            let mut own = None;
+            if KEPT.contains(&entry.tag()) && (is_part || entry.tag() != dw::DW_TAG_formal_parameter) {
+                let entry = Entry::read(units, dwarf, unit, (entry, parent));
+                if !entry.is_local_variable() {
+                    own = Some(tree.entries.len());
+                    tree.entries.push(entry);
+                }
+            }
+            open.push((own.or(parent), own.is_some()));
         }
         tree.close(open.drain(..));
         Ok(tree)
     }
 
     /// Notes that entries have no more children.
-    fn close(&mut self, open: impl Iterator<Item = Option<usize>>) {
+    fn close(&mut self, open: impl Iterator<Item = (Option<usize>, bool)>) {
         let end = self.entries.len();
-        open.flatten().for_each(|position| self.entries[position].end = end);
+        open.filter_map(|(position, _)| position).for_each(|position| self.entries[position].end = end);
     }
 
     /// The children of an entry. Those of one that was left out are among them.
@@ -172,7 +189,7 @@ impl<'a> Tree<'a> {
 
     /// Size in bytes of a type.
     pub(super) fn size(&self, position: usize) -> u64 {
-        self.entries[position].numbers[0].unwrap_or(0)
+        self.entries[position].numbers.values[0]
     }
 }
 
@@ -192,7 +209,7 @@ impl<'a> Entry<'a> {
             parent,
             a_type: None,
             specification: None,
-            numbers: [None; NUMBERS.len()],
+            numbers: Numbers::default(),
             is_declaration: false,
             is_instance: false,
             slot: None,
@@ -224,7 +241,10 @@ impl<'a> Entry<'a> {
                 (name, _) => {
                     if let Some(at) = NUMBERS.iter().position(|number| *number == name) {
                         let signed = || attribute.sdata_value().map(|value| value as u64);
-                        new.numbers[at] = attribute.udata_value().or_else(signed);
+                        if let Some(value) = attribute.udata_value().or_else(signed) {
+                            new.numbers.set |= 1 << at;
+                            new.numbers.values[at] = value;
+                        }
                     }
                 }
             }
@@ -232,6 +252,11 @@ impl<'a> Entry<'a> {
         // What the compiler adds to a class depends on its uses.
         new.slot = new.slot.filter(|_| !is_artificial);
         new
+    }
+
+    /// Whether it is a variable on the stack, in a register, or nowhere.
+    fn is_local_variable(&self) -> bool {
+        self.tag == dw::DW_TAG_variable && self.place.is_none() && self.symbol.is_none() && !self.is_declaration
     }
 
     /// The section and the offset in bytes of a variable.
@@ -290,7 +315,7 @@ const NUMBERS: [gimli::DwAt; 9] = [
     dw::DW_AT_encoding,
 ];
 /// The tags that are read.
-const KEPT: [DwTag; 31] = [
+const KEPT: [DwTag; 29] = [
     dw::DW_TAG_compile_unit,
     dw::DW_TAG_namespace,
     dw::DW_TAG_structure_type,
@@ -303,9 +328,6 @@ const KEPT: [DwTag; 31] = [
     dw::DW_TAG_inheritance,
     dw::DW_TAG_enumerator,
     dw::DW_TAG_subprogram,
-    // Their parameters are not those of the function around them.
-    dw::DW_TAG_lexical_block,
-    dw::DW_TAG_inlined_subroutine,
     dw::DW_TAG_formal_parameter,
     dw::DW_TAG_unspecified_parameters,
     dw::DW_TAG_variable,

@@ -107,8 +107,7 @@ impl RustTypes<'_> {
                 break;
             }
             let entry = &self.tree.entries[array];
-            let count =
-                self.tree.children(array).next().and_then(|range| range.numbers.iter().flatten().next().copied());
+            let count = self.tree.children(array).next().and_then(|range| range.numbers.first());
             counts += &format!("[{}]", count.unwrap_or_default());
             next = self.tree.position_of(entry.a_type);
         }
