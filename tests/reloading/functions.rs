@@ -58,6 +58,32 @@ fn versions_of_a_function_are_freed_one_by_one() {
 }
 
 #[test]
+fn a_version_of_a_part_is_listed_with_its_own_functions() {
+    let part = |n: u32| format!("static long fresh = {n}; long step(long n) {{ return n + fresh++; }}");
+    let last = "long step(long n) { return n; }";
+    let [Some(full), Some(one), Some(last)] = [FULL, &part(10), last].map(c) else { return };
+    let program = Program::new(&[("a.o", &full)]);
+    program.reload_functions("a.o", &one).unwrap();
+    program.reload_functions("a.o", &last).unwrap();
+    let versions = program.reloader.versions();
+    // It brought a variable, so it stays.
+    let kept: Vec<_> = versions.iter().filter(|version| version.version == 1).collect();
+    assert_eq!((kept.len(), kept[0].functions, kept[0].is_replaced), (1, 1, true), "{versions:?}");
+}
+
+#[test]
+fn what_the_other_functions_need_is_known_after_a_part_was_replaced() {
+    let full = "extern const int limit; long step(long n) { return n; } long run(void) { return step(1) + limit; }";
+    let part = "long step(long n) { return n + 1; }";
+    let limits = [10, 20].map(|limit| c(&format!("const int limit = {limit};")));
+    let ([Some(full), Some(part)], [Some(ten), Some(twenty)]) = ([full, part].map(c), limits) else { return };
+    let program = Program::new(&[("a.o", &full), ("b.o", &ten)]);
+    program.reload_functions("a.o", &part).unwrap();
+    program.refused("b.o", &twenty, &["`limit`", "another object reads"]);
+    assert_eq!(program.call("run"), 12);
+}
+
+#[test]
 fn a_part_of_an_object_is_refused_as_the_whole_one_is() {
     let full = "static int n[2]; long step(void) { return ++n[0]; } long run(void) { return step(); }";
     let larger = "static int n[3]; long step(void) { return ++n[2]; }";
@@ -84,7 +110,7 @@ fn a_part_of_an_object_is_refused_as_the_whole_one_is() {
 
 #[test]
 fn machine_code_replaces_a_function() {
-    let full = "long step(long n) { return n; } static long hidden(void) { return 1; } long run(void) { return step(20) + hidden(); }
+    let full = "long step(long n) { return n; } __attribute__((noinline)) static long hidden(void) { return 1; } long run(void) { return step(20) + hidden(); }
         __attribute__((weak)) long weak(void) { return 1; }";
     let (Some(full), Some(twice), Some(five)) = (c(full), code("lea rax, [rdi + rdi]; ret"), code("mov eax, 5; ret"))
     else {
@@ -117,8 +143,7 @@ fn machine_code_replaces_a_function() {
 
 /// The machine code of x86-64 instructions, in the syntax of Intel.
 fn code(assembly: &str) -> Option<Vec<u8>> {
-    let object =
-        c(&format!("__asm__(\".intel_syntax noprefix; .globl f; f: {assembly}; .globl g; g: .att_syntax\");"))?;
+    let object = support::asm(&format!(".intel_syntax noprefix\n.globl f, g\nf: {assembly}\ng:\n"))?;
     use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
     let file = object::File::parse(&*object).unwrap();
     let address = |name| file.symbol_by_name(name).unwrap().address() as usize;

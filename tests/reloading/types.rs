@@ -125,6 +125,23 @@ fn what_is_not_a_layout_may_change() {
 }
 
 #[test]
+fn what_a_compiler_adds_to_a_class_is_no_method_of_it() {
+    let class = "struct base { virtual ~base(); virtual int f(); int n; }; struct node : base { int m; int f() override { return 2; } };";
+    // Only the second version needs the destructor that nobody wrote, and then clang describes it.
+    let uses = ["static node *kept; return !!kept + 5;", "node *p = new node; int r = p->f(); delete p; return r;"];
+    let flags = [&FLAGS[..], &["-g", "-fstandalone-debug", "-x", "c++"]].concat();
+    let compile = |text: &str| support::clang(&flags, &format!("{class} {text}"));
+    let [one, two] = uses.map(|body| compile(&format!("extern \"C\" long run() {{ {body} }}")));
+    let (Some(one), Some(two), Some(base)) = (one, two, compile("base::~base() {} int base::f() { return 1; }")) else {
+        return;
+    };
+    let program = Program::new(&[("a.o", &one), ("b.o", &base)]);
+    assert_eq!(program.call("run"), 5);
+    drop(program.reload("a.o", &two));
+    assert_eq!(program.call("run"), 2);
+}
+
+#[test]
 fn a_variable_of_another_type_is_refused_by_name() {
     let edits: [(&str, &str, &[&str]); 6] = [
         ("int n = 1;", "float n = 1;", &["`n`", "another type", "start the program again"]),
