@@ -28,6 +28,8 @@ mod threads;
 pub(crate) use threads::sleep;
 #[cfg(feature = "executor")]
 pub(crate) use threads::spawn_for_code;
+#[cfg(feature = "watch")]
+pub(crate) use threads::{Receiver, RecvTimeoutError, channel};
 
 #[cfg(not(loom))]
 pub(crate) use fair_mutex::FairMutex;
@@ -53,10 +55,6 @@ pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
 pub(crate) use std::sync::atomic::AtomicU64 as CountU64;
 /// A hint: no result may depend on its value.
 pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
-
-/// A queue for the thread that waits for changed files. No model runs it.
-#[cfg(feature = "watch")]
-pub(crate) use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 /// Thread-local variables that loom does not see.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};

@@ -1,4 +1,8 @@
-//! [`sleep`], and threads that run linked code.
+//! [`sleep`], threads that run linked code, and a queue between threads.
+
+/// A queue for the thread that waits for changed files. No model runs it.
+#[cfg(feature = "watch")]
+pub(crate) use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 /// Sleeps. Under loom, returns at once.
 pub(crate) fn sleep(time: std::time::Duration) {
