@@ -263,3 +263,33 @@ fn a_static_function_with_other_types_is_refused_if_its_address_was_taken() {
     let (Some(one), Some(two)) = (typed(&[], old), typed(&[], new)) else { return };
     assert_eq!(results(&one, &two), (2, 4));
 }
+
+#[test]
+fn broken_debug_information_is_compared_as_far_as_it_can_be_read() {
+    use object::{Object as _, ObjectSection as _};
+    let source = "struct in { int a, b; }; typedef struct { struct in in; int (*f)(struct in *, ...); } pair; pair it; static long n[2][3];
+        enum state { IDLE, RUNS } state; union { int a; float b; } u; long run(void) { return it.in.a + (long)n + u.a + state; }";
+    let Some(whole) = typed(&["-gdwarf-5"], source) else { return };
+    let file = object::File::parse(&*whole).unwrap();
+    let debug = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+    let ranges: Vec<(usize, usize)> =
+        debug.filter_map(|section| section.file_range()).map(|(at, size)| (at as usize, size as usize)).collect();
+    let mut random = fastrand::Rng::with_seed(33);
+    let (mut reloaded, mut refused) = (0, 0);
+    for round in 0..500 {
+        let mut broken = whole.clone();
+        for _ in 0..1 + round % 3 {
+            let (at, size) = ranges[random.usize(..ranges.len())];
+            broken[at + random.usize(..size.max(1)).min(size)] = random.u8(..);
+        }
+        let program = Program::new(&[("a.o", if round % 2 == 0 { &whole } else { &broken })]);
+        match program.try_reload("a.o", if round % 2 == 0 { &broken } else { &whole }) {
+            Ok(_) => reloaded += 1,
+            Err(error) => {
+                support::assert_says(&error, &["a.o was not reloaded", "nothing was changed"]);
+                refused += 1;
+            }
+        }
+    }
+    assert!(reloaded > 50 && refused > 5, "{reloaded} were reloaded and {refused} refused, too few to test anything");
+}

@@ -3,6 +3,7 @@
 //! A type is described by what it looks like in memory: `typedef`, `const` and the names of numbers are left out. A type that has a
 //! name is described by its path, and its layout is recorded. A type without a name, and one of a function, is described by its parts.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use gimli::constants as dw;
@@ -15,6 +16,8 @@ use crate::link::reload::types::{Layout, Signature, Types, hash_of};
 pub(super) struct CTypes<'a> {
     pub(super) file: &'a ObjectFile<'a>,
     pub(super) tree: Tree<'a>,
+    /// How many bytes of descriptions may still be written. A broken object may have types whose parts double at each level.
+    pub(super) room: Cell<usize>,
 }
 
 /// The words for a type.
@@ -123,6 +126,8 @@ impl CTypes<'_> {
     }
 
     fn describe(&self, position: Option<usize>, to: &mut Description) {
+        let Some(room) = self.room.get().checked_sub(SMALLEST) else { return };
+        self.room.set(room);
         let Some(position) = position.filter(|_| to.text.len() < LONGEST) else { return to.text.push_str("void") };
         let entry = &self.tree.entries[position];
         if self.is_named(position) {
@@ -214,3 +219,7 @@ const AGGREGATES: [gimli::DwTag; 4] =
 const DEEPEST: usize = 64;
 /// Bytes of a description, after which nothing is added.
 const LONGEST: usize = 1 << 16;
+/// Bytes that each part of a description is counted as.
+const SMALLEST: usize = 16;
+/// Bytes of all descriptions of a unit.
+pub(super) const ROOM: usize = 1 << 28;

@@ -1,8 +1,10 @@
 //! [`read_types`]: reads the types of an object by the language of each of its units.
 
+use std::cell::Cell;
+
 use gimli::constants as dw;
 
-use crate::link::reload::c_types::CTypes;
+use crate::link::reload::c_types::{CTypes, ROOM};
 use crate::link::reload::debug_info::{Units, is_readable};
 use crate::link::reload::object_file::ObjectFile;
 use crate::link::reload::rust_types::RustTypes;
@@ -15,7 +17,7 @@ pub(super) fn read_types(file: &ObjectFile<'_>) -> Types {
     if infos.any(is_readable) {
         Units::open(file).for_each(|language, tree| match language {
             dw::DW_LANG_Rust => RustTypes { file, tree }.record(&mut types),
-            _ if C_AND_CPP.contains(&language) => CTypes { file, tree }.record(&mut types),
+            _ if C_AND_CPP.contains(&language) => CTypes { file, tree, room: Cell::new(ROOM) }.record(&mut types),
             _ => {}
         });
     }
