@@ -169,6 +169,47 @@ fn the_flags_that_a_reload_needs_are_added() {
 }
 
 #[test]
+fn options_are_added_before_the_double_dash_of_a_command() {
+    // With a program before the compiler that has a `--` of its own. gcc has none.
+    for compiler in ["clang-19", "env -- clang-19"] {
+        if require("clang-19").is_none() {
+            return;
+        }
+        let project = project();
+        let mut half = project.entry("half", "app");
+        half["command"] = json!(format!("{compiler} -O2 -I../include -o half.o -c -- ../src/half.c"));
+        project.write_database(&[project.entry("main", "app"), project.entry("step", "app"), half]);
+        let mut program = project.start(&[]);
+        assert_eq!(program.ask(), "50");
+        save(&program.directory, "src/half.c", &HALF.replace("n / 2", "n * 2"));
+        assert_eq!(program.event()["object"], "src/half.c");
+        assert_eq!(program.ask(), "204");
+        assert_eq!(program.end(), (Some(7), String::new()));
+    }
+}
+
+#[test]
+fn arguments_of_response_files_are_those_of_the_command() {
+    let project = project();
+    // All that names an output is in them, so nothing of it is written.
+    project.save("build/all.rsp", "-O2 '-DTWO=1 + 1'\n@more.rsp -o CMakeFiles/app.dir/half.c.o -MMD -MF half.d -c");
+    project.save("build/more.rsp", "-I ../include \"-DTEXT=\\\"a b\\\"\"");
+    project.save("src/half.c", "#include \"half.h\"\nlong half(long n) { return n / (TWO) + sizeof TEXT - 4; }");
+    let mut half = project.entry("half", "app");
+    half["command"] = json!("gcc @all.rsp ../src/half.c");
+    half.as_object_mut().expect("it is an entry").remove("output");
+    let other = json!({ "directory": project.directory.join("build"), "command": "false -o x.dir/half.o", "file": "../src/half.c" });
+    project.write_database(&[project.entry("main", "app"), project.entry("step", "app"), half, other]);
+    let mut program = project.start(&["--only", "app.dir"]);
+    assert_eq!(program.ask(), "50");
+    save(&program.directory, "include/half.h", "long half(long n);\n#define ADD 7");
+    assert_eq!(program.event()["event"], "reloaded");
+    assert_eq!(program.ask(), "58");
+    assert!(!program.directory.join("build/half.d").exists());
+    assert_eq!(program.end(), (Some(7), String::new()));
+}
+
+#[test]
 fn a_source_that_is_saved_after_the_compiler_read_it_follows() {
     let project = project();
     // Saves the source once, after it compiled it, and not when it is asked for its flags.

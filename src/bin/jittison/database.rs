@@ -164,6 +164,7 @@ impl Entry {
         };
         let command = command.filter(|command| !command.is_empty());
         let command = command.ok_or_else(|| format!("the command of {file} cannot be read"))?;
+        let command = without_end_of_options(expanded(command, &directory, 0));
         let source = directory.join(file);
         // A file that does not exist keeps its name, and its compiler will say so.
         let source = source.canonicalize().unwrap_or(source);
@@ -190,6 +191,52 @@ impl Entry {
         let dependencies = BTreeSet::from([self.source]);
         Unit { name, directory: self.directory, command, object, dependencies }
     }
+}
+
+/// A command with the arguments of response files (`@FILE`) in their places. A file that cannot be read keeps its argument, as
+/// compilers do it.
+fn expanded(command: Vec<String>, directory: &Path, depth: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for argument in command {
+        let file = argument.strip_prefix('@').filter(|_| depth < MAX_RESPONSE_FILES);
+        match file.and_then(|file| std::fs::read_to_string(directory.join(file)).ok()) {
+            Some(text) => all.extend(expanded(arguments_of(&text), directory, depth + 1)),
+            None => all.push(argument),
+        }
+    }
+    all
+}
+
+/// The arguments of a response file. They are separated by white space, quotes keep it, and a backslash escapes each character, in quotes
+/// too.
+fn arguments_of(text: &str) -> Vec<String> {
+    let (mut all, mut argument, mut quote) = (Vec::new(), None, None);
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => argument.get_or_insert_with(String::new).extend(characters.next()),
+            _ if quote == Some(character) => quote = None,
+            '"' | '\'' if quote.is_none() => {
+                quote = Some(character);
+                // It may be empty.
+                argument.get_or_insert_with(String::new);
+            }
+            _ if character.is_whitespace() && quote.is_none() => all.extend(argument.take()),
+            _ => argument.get_or_insert_with(String::new).push(character),
+        }
+    }
+    all.extend(argument);
+    all
+}
+
+/// A command without the `--` before its sources, so that options may be added. A `--` before options ends those of a program that runs
+/// the compiler, and stays.
+fn without_end_of_options(mut command: Vec<String>) -> Vec<String> {
+    let end = command.iter().rposition(|argument| argument == "--");
+    if let Some(end) = end.filter(|end| command[end + 1..].iter().all(|argument| !argument.starts_with('-'))) {
+        command.remove(end);
+    }
+    command
 }
 
 /// What `-o` names.
@@ -303,6 +350,8 @@ pub fn dependencies_of(rule: &str) -> Vec<String> {
     all
 }
 
+/// The depth to which response files may name each other.
+const MAX_RESPONSE_FILES: usize = 8;
 /// The clock of a file system may lag behind by as much.
 pub const CLOCK_TICK: Duration = Duration::from_millis(20);
 /// What a reload needs. See `docs/watch.md`.
@@ -326,5 +375,21 @@ mod tests {
         let command: Vec<String> = shlex::split(command).unwrap();
         assert_eq!(output_of(&command), Some("x.o"));
         assert_eq!(without_outputs(command), ["ccache", "gcc", "-O2", "-Iinclude", "a.c"]);
+    }
+
+    #[test]
+    fn arguments_of_response_files_are_read_with_quotes_and_escapes() {
+        let text = "-O2\t'-DA=\"b c\"'\n\"-DQ=\\\"d\\\"\"  '' a\\ b.c'd e'";
+        assert_eq!(arguments_of(text), ["-O2", "-DA=\"b c\"", "-DQ=\"d\"", "", "a b.cd e"]);
+        assert!(arguments_of(" \n").is_empty());
+    }
+
+    #[test]
+    fn the_end_of_options_is_left_out_before_sources_only() {
+        let of = |command: &str| without_end_of_options(shlex::split(command).unwrap()).join(" ");
+        assert_eq!(of("clang -O2 -- a.c"), "clang -O2 a.c");
+        assert_eq!(of("run -- clang -O2 a.c"), "run -- clang -O2 a.c");
+        assert_eq!(of("run -- clang -O2 -- a.c"), "run -- clang -O2 a.c");
+        assert_eq!(of("clang"), "clang");
     }
 }
