@@ -43,7 +43,7 @@ impl Running {
     }
 
     /// Starts a package with more options of `watch`, and these dependencies.
-    fn start_with(options: &[&str], files: &[(&str, &str)], dependencies: &str) -> Option<Running> {
+    pub fn start_with(options: &[&str], files: &[(&str, &str)], dependencies: &str) -> Option<Running> {
         require("cargo")?;
         let directory = directory();
         let manifest = format!(
@@ -80,7 +80,7 @@ impl Running {
     }
 }
 
-fn save(directory: &Path, file: &str, text: &str) {
+pub fn save(directory: &Path, file: &str, text: &str) {
     let path = directory.join(file);
     fs::create_dir_all(path.parent().expect("it is in a folder")).expect("the directory is writable");
     fs::write(path, text).expect("the directory is writable");

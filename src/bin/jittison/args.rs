@@ -208,8 +208,8 @@ pub struct WatchArgs {
 pub struct CargoArgs {
     /// Build a program of the Cargo package in this folder, and follow the sources of all packages that are not downloaded
     ///
-    /// Cargo builds the dev profile in `jittison-watch` in the target directory. The packages that are followed are compiled with
-    /// `codegen-units=1` and `opt-level=0`. What else is linked, for example the standard library, comes from Cargo, too.
+    /// Cargo builds in `jittison-watch` in the target directory. The packages that are followed are compiled with `codegen-units=1`
+    /// and `opt-level=0`. What else is linked, for example the standard library, comes from Cargo, too.
     #[arg(long, conflicts_with_all = ["build", "compile_commands"])]
     pub cargo: bool,
 
@@ -225,6 +225,20 @@ pub struct CargoArgs {
     #[arg(long, value_name = "NAME", requires = "cargo")]
     pub example: Option<String>,
 
+    /// With --cargo: run an integration test (`tests/NAME.rs`) in the place of a program
+    ///
+    /// The arguments after `--` are those of the test program, for example the name of a test. It starts in the folder of its package.
+    #[arg(long, value_name = "NAME", requires = "cargo", conflicts_with_all = ["bin", "example", "lib"])]
+    pub test: Option<String>,
+
+    /// With --cargo: run the unit tests of the library in the place of a program
+    #[arg(long, requires = "cargo", conflicts_with_all = ["bin", "example"])]
+    pub lib: bool,
+
+    /// With --cargo: run the tests of what --bin or --example names; without them, the only test program of the package
+    #[arg(long, requires = "cargo")]
+    pub tests: bool,
+
     /// With --cargo: the package in a workspace
     #[arg(long, value_name = "NAME", requires = "cargo")]
     pub package: Option<String>,
@@ -232,6 +246,13 @@ pub struct CargoArgs {
     /// With --cargo: features to build with, separated by commas
     #[arg(long, value_name = "FEATURES", requires = "cargo")]
     pub features: Option<String>,
+}
+
+impl CargoArgs {
+    /// Whether the program is a test program.
+    pub fn is_test(&self) -> bool {
+        self.tests || self.lib || self.test.is_some()
+    }
 }
 
 /// Show the contents of an object and the memory that a link of it would allocate

@@ -68,6 +68,14 @@ impl Build {
         }
     }
 
+    /// The folder in which the program starts, if it is not that of this process.
+    pub fn start_folder(&self) -> Option<PathBuf> {
+        match self {
+            Build::Elsewhere | Build::Command(_) | Build::Database(_) => None,
+            Build::Cargo(cargo) => cargo.start_folder().map(Path::to_path_buf),
+        }
+    }
+
     /// Whether objects may change without a build.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Build::Elsewhere | Build::Command(_))

@@ -48,6 +48,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     // First the steps that find mistakes of the command line.
     let report_file = args.report.as_deref().map(create_file).transpose()?;
     let program = followed.as_ref().and_then(|followed| followed.build.program());
+    let start_folder = followed.as_ref().and_then(|followed| followed.build.start_folder());
     let arguments = arguments(args, program.as_deref())?;
     let built = followed.as_ref().map(|followed| followed.build.inputs()).unwrap_or_default();
     let inputs = gather(args, matches, built)?;
@@ -145,6 +146,9 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
         unfollowed.iter().for_each(|(name, reason)| followed.lines.not_followed(name, reason));
         let follower = Follower::start(&jit, reloader.clone(), objects, followed)?;
         cleanup.following = Some((follower, reloader));
+    }
+    if let Some(folder) = start_folder {
+        std::env::set_current_dir(&folder).map_err(|problem| format!("{}: {problem}", folder.display()))?;
     }
     // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.
     let observe = move |event| cleanup.handle_event(event);

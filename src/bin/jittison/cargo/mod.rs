@@ -14,7 +14,9 @@
 //! | `tools.rs` | `jittison-rustc` and `jittison-linker` |
 //! | `linker_line.rs` | reads the command line of a linker |
 //! | `cargo_build.rs` | [`CargoBuild`]: runs Cargo, knows the sources |
+//! | `artifact.rs` | [`Artifact`](artifact::Artifact): what Cargo says that it has built |
 
+mod artifact;
 mod cargo_build;
 mod link_record;
 mod linker_line;

@@ -32,6 +32,8 @@ pub const LINKER: &str = "jittison-linker";
 pub const PACKAGES: &str = "JITTISON_WATCH_PACKAGES";
 /// The folder of the tools.
 pub const TOOLS: &str = "JITTISON_WATCH_TOOLS";
+/// `1` if test programs are followed, and not programs.
+pub const TESTS: &str = "JITTISON_WATCH_TESTS";
 /// The value of `RUSTC_WRAPPER` of the user.
 pub const WRAPPER: &str = "JITTISON_WATCH_RUSTC_WRAPPER";
 
@@ -89,7 +91,7 @@ enum Target {
 }
 
 impl Target {
-    /// `None` for a build script, a macro, and calls that compile nothing.
+    /// `None` for a build script, a macro, calls that compile nothing, and programs that are not followed.
     fn of(arguments: &[OsString]) -> Option<Target> {
         let arguments: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
         let values = |option: &'static str| {
@@ -102,8 +104,13 @@ impl Target {
         if !emits_code || name.starts_with("build_script_") {
             return None;
         }
-        if values("--crate-type").any(|kind| kind == "bin") {
-            return Some(Target::Program);
+        // Cargo names no type for a test program.
+        let (is_test, is_program) =
+            (values("--crate-type").next().is_none(), values("--crate-type").any(|kind| kind == "bin"));
+        if is_test || is_program {
+            // A program that a test starts is linked.
+            let are_tests_meant = std::env::var_os(TESTS).is_some_and(|value| !value.is_empty());
+            return (is_test == are_tests_meant).then_some(Target::Program);
         }
         let is_library = values("--crate-type").any(|kind| kind == "lib" || kind == "rlib");
         let suffix = values("-C").find_map(|option| option.strip_prefix("extra-filename="));
