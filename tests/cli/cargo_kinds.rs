@@ -1,4 +1,4 @@
-//! `jittison watch --cargo`: test programs of a package.
+//! `jittison watch --cargo`: test programs of a package, and profiles.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use assert_cmd::assert::Assert;
 use jittison_test_support::require;
 use predicates::str::contains;
 
-use crate::cargo::{Running, save};
+use crate::cargo::{MAIN, Running, part, save};
 use crate::native::{FAILED, directory};
 
 /// An integration test that answers each line of its input, and one that fails.
@@ -102,4 +102,44 @@ fn test_programs_run_as_cargo_runs_them_and_their_status_is_that_of_the_command(
     cargo(&["--test", "other"]).code(FAILED).stderr(contains("other"));
     cargo(&["--test", "it", "--bin", "tested"]).code(2);
     cargo(&["--lib", "--bin", "tested"]).code(2);
+}
+
+#[test]
+fn a_profile_says_what_a_package_is_built_with_and_functions_follow() {
+    // Shares the process: the text with the hook is that of another program.
+    let profiles = "near = { path = \"near\" }
+        [profile.release]
+        lto = true
+        panic = \"abort\"
+        [profile.careful]
+        inherits = \"release\"
+        debug-assertions = true
+        overflow-checks = true
+        lto = \"thin\"
+        panic = \"unwind\"
+        opt-level = \"s\"";
+    let part = |text: &str| {
+        let body = "format!(\"{TEXT} {} {} {} {:?}\", cfg!(debug_assertions), cfg!(panic = \"abort\"), near::is_checked(), near::sum(250, number as u8))";
+        part(body, &format!("const TEXT: &str = \"{text}\";"))
+    };
+    let near = "pub fn is_checked() -> bool { cfg!(debug_assertions) }
+        pub fn sum(a: u8, b: u8) -> Option<u8> { std::panic::set_hook(Box::new(|_| ())); std::panic::catch_unwind(|| a + 10 * b).ok() }";
+    let manifest = "[package]\nname = \"near\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+    for (option, answers) in [
+        (&["--release"][..], ["first false true false Some(4)", "second false true false Some(14)"]),
+        (&["--profile", "careful"], ["first true false true None", "second true false true None"]),
+    ] {
+        let parts = part("first");
+        let files = [
+            ("src/main.rs", MAIN),
+            ("src/parts.rs", &*parts),
+            ("near/Cargo.toml", manifest),
+            ("near/src/lib.rs", near),
+        ];
+        let Some(mut program) = Running::start_with(option, &files, profiles) else { return };
+        assert_eq!(program.ask(), answers[0]);
+        program.edit(&part("second"));
+        assert_eq!(program.ask(), answers[1]);
+        assert_eq!(program.watched.end(), (Some(7), String::new()));
+    }
 }

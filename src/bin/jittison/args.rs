@@ -246,6 +246,17 @@ pub struct CargoArgs {
     /// With --cargo: features to build with, separated by commas
     #[arg(long, value_name = "FEATURES", requires = "cargo")]
     pub features: Option<String>,
+
+    /// With --cargo: the profile to build with, for example one of your own [default: dev, or test for tests]
+    ///
+    /// Assertions, overflow checks, panics and the packages that are downloaded are as the profile says. What is followed is compiled
+    /// with `opt-level=0` all the same.
+    #[arg(long, value_name = "NAME", requires = "cargo")]
+    pub profile: Option<String>,
+
+    /// With --cargo: as --profile release
+    #[arg(long, requires = "cargo", conflicts_with = "profile")]
+    pub release: bool,
 }
 
 impl CargoArgs {

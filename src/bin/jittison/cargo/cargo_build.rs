@@ -288,10 +288,12 @@ fn arguments(args: &CargoArgs, target_folder: &Path) -> Vec<OsString> {
         ("--test", &args.test),
         ("--package", &args.package),
         ("--features", &args.features),
+        ("--profile", &args.profile),
     ];
     for (option, value) in options {
         all.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
     }
+    all.extend(args.release.then(|| "--release".into()));
     all.extend(args.lib.then(|| "--lib".into()));
     if args.bin.is_none() && args.example.is_none() && args.test.is_none() && !args.lib {
         all.push(if args.is_test() { "--tests".into() } else { "--bins".into() });

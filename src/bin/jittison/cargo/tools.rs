@@ -52,7 +52,15 @@ pub fn run_as_tool() -> Option<ExitCode> {
 
 /// Becomes rustc. Returns only if that fails.
 fn run_rustc(mut arguments: Vec<OsString>) -> String {
+    if has_codegen_option(&arguments, "linker-plugin-lto") {
+        // Its objects are no code. Cargo gives it for a profile with link-time optimisation, also for packages that are not followed.
+        arguments.push("-Clinker-plugin-lto=no".into());
+    }
     if let Some(target) = Target::of(&arguments).filter(|_| is_followed()) {
+        if has_codegen_option(&arguments, "opt-level") && !has_codegen_option(&arguments, "debug-assertions") {
+            // Cargo leaves it to rustc, which derives it from the level. A level of 0 in the profile is not passed.
+            arguments.push("-Cdebug-assertions=off".into());
+        }
         arguments.extend(FLAGS.map(OsString::from));
         match target {
             Target::Program => {
@@ -73,6 +81,12 @@ fn run_rustc(mut arguments: Vec<OsString>) -> String {
     let Some(program) = line.next() else { return "there is no compiler to run".to_string() };
     let problem = Command::new(&program).args(line).exec();
     format!("{}: {problem}", Path::new(&program).display())
+}
+
+/// Whether Cargo gives this option of code generation (`-C NAME` or `-C NAME=VALUE`).
+fn has_codegen_option(arguments: &[OsString], name: &str) -> bool {
+    let options = arguments.windows(2).filter(|pair| pair[0] == "-C").filter_map(|pair| pair[1].to_str());
+    options.into_iter().any(|option| option.split('=').next() == Some(name))
 }
 
 /// Whether the package that is compiled is followed.
