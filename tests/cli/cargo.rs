@@ -2,8 +2,6 @@
 //! with a line for each test.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 
 use jittison_test_support::require;
@@ -516,48 +514,6 @@ fn cargo_finds_the_command_and_passes_the_arguments_of_the_program_on() {
     // Nothing has to be compiled, and the program is another one.
     cargo(&["--bin", "one"]).success().stdout("one []\n");
     cargo(&["--bin", "two"]).success().stdout("two []\n");
-}
-
-#[test]
-fn the_example_serves_pages_that_follow() {
-    // Shares the process: the text with the hook is that of another program.
-    if require("cargo").is_none() {
-        return;
-    }
-    let directory = directory();
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch_rust");
-    let read = |file: &str| fs::read_to_string(example.join(file)).expect("the example is there");
-    for file in ["Cargo.toml", "src/main.rs", "src/pages.rs"] {
-        save(&directory, file, &read(file));
-    }
-    let arguments = ["--cargo", "--", "0"].map(String::from);
-    let mut watched = Watched::start_in(directory, &arguments);
-    let address = watched.line().trim_start_matches("http://").trim_end_matches('/').to_string();
-    let ask = |path: &str| {
-        let mut stream = TcpStream::connect(&address).expect("the server listens");
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the server reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the answer is text");
-        answer.lines().last().unwrap_or_default().to_string()
-    };
-    assert_eq!((ask("/"), ask("/squares")), ("hello, visitor 1".to_string(), "1 4 9 16 25".to_string()));
-    let edited = read("src/pages.rs").replace("hello, visitor", "good day, visitor").replace("n * n", "n * n * n");
-    let mut edit = |text: &str, expected: &str| {
-        save(&watched.directory, "src/pages.rs", text);
-        let event = watched.event();
-        assert_eq!(event["event"], expected, "{event}");
-    };
-    edit(&edited, "reloaded");
-    assert_eq!((ask("/"), ask("/squares")), ("good day, visitor 3".to_string(), "1 8 27 64 125".to_string()));
-    // A page that panics, and a layout that cannot follow.
-    let panics = edited.replace(
-        "let squares",
-        "std::panic::set_hook(Box::new(|_| ())); panic!(); #[allow(unreachable_code)] let squares",
-    );
-    edit(&panics, "reloaded");
-    assert_eq!((ask("/squares"), ask("/")), ("this page panicked".to_string(), "good day, visitor 6".to_string()));
-    edit(&edited.replace("count: u64,", "count: u64, more: u64,").replace("count: 5", "count: 5, more: 1"), "refused");
-    assert_eq!(ask("/"), "good day, visitor 7");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `check`, and the errors of objects and command lines.
 
 mod cargo;
+mod cargo_example;
 mod cargo_kinds;
 mod cargo_refused;
 mod check;

@@ -1,66 +1,79 @@
 //! The pages. Edit them while the server runs.
 //!
-//! Try: another text; a new page in `answer`; a `panic!` in one; an error that the compiler finds; another field in `Site`, which is
-//! refused, because the one in `main` has the old layout.
+//! Try: another text; a new page in `answer`; a `panic!` in one; an error that the compiler finds; another field in `Note`, which is
+//! refused, because the notes in memory have the old layout.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the pages share.
-pub struct Site {
-    pages: Vec<Box<dyn Page + Sync>>,
+use serde::{Deserialize, Serialize};
+
+/// What the pages share. It keeps its values.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Book {
+    visits: AtomicU64,
+    notes: Mutex<Vec<Note>>,
 }
 
-/// A page.
-pub trait Page {
-    fn path(&self) -> &str;
-    fn show(&self, visits: u64) -> String;
+#[derive(Serialize, Deserialize)]
+struct Note {
+    text: String,
+    visit: u64,
 }
 
-/// How often pages were asked for. It keeps its value.
-static VISITS: AtomicU64 = AtomicU64::new(0);
-
-pub fn site() -> Site {
-    Site { pages: vec![Box::new(Home), Box::new(Squares { count: 5 })] }
-}
-
-pub fn answer(site: &Site, path: &str) -> String {
-    let visits = VISITS.fetch_add(1, Ordering::Relaxed) + 1;
-    match site.pages.iter().find(|page| page.path() == path) {
-        Some(page) => page.show(visits),
-        None => format!("there is no {path}\n"),
+pub async fn answer(book: Arc<Book>, path: String) -> String {
+    let visit = book.visits.fetch_add(1, Ordering::Relaxed) + 1;
+    match path.split('/').collect::<Vec<_>>()[1..] {
+        [""] => format!("hello, visitor {visit}\n"),
+        ["squares"] => squares(5).await,
+        ["book"] => serde_json::to_string(&*book).unwrap_or_default() + "\n",
+        ["add", text] => add(&book, Note { text: text.to_string(), visit }),
+        _ => format!("there is no {path}\n"),
     }
+}
+
+/// Each number is the result of a task.
+async fn squares(count: u64) -> String {
+    let tasks: Vec<_> = (1..=count).map(|n| tokio::spawn(async move { square(n) })).collect();
+    let mut squares = String::new();
+    for task in tasks {
+        squares += &format!("{} ", task.await.unwrap_or_default());
+    }
+    squares + "\n"
+}
+
+fn square(n: u64) -> u64 {
+    n * n
+}
+
+fn add(book: &Book, note: Note) -> String {
+    let mut notes = book.notes.lock().unwrap_or_else(PoisonError::into_inner);
+    notes.push(note);
+    format!("{} notes\n", notes.len())
 }
 
 /// Called each second by a thread of its own.
-pub fn tick(second: u64) {
+pub fn tick(book: &Book, second: u64) {
     if second % 10 == 0 {
-        println!("up for {second} s, {} visits", VISITS.load(Ordering::Relaxed));
+        println!("up for {second} s, {} visits", book.visits.load(Ordering::Relaxed));
     }
 }
 
-struct Home;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Page for Home {
-    fn path(&self) -> &str {
-        "/"
+    #[tokio::test]
+    async fn notes_are_in_the_book() {
+        let book = Arc::new(Book::default());
+        assert_eq!(answer(book.clone(), "/add/milk".to_string()).await, "1 notes\n");
+        let text = answer(book, "/book".to_string()).await;
+        let read: Book = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.notes.lock().unwrap()[0].text, "milk");
     }
 
-    fn show(&self, visits: u64) -> String {
-        format!("hello, visitor {visits}\n")
-    }
-}
-
-struct Squares {
-    count: u64,
-}
-
-impl Page for Squares {
-    fn path(&self) -> &str {
-        "/squares"
-    }
-
-    fn show(&self, _: u64) -> String {
-        let squares: Vec<String> = (1..=self.count).map(|n| (n * n).to_string()).collect();
-        format!("{}\n", squares.join(" "))
+    #[tokio::test]
+    async fn squares_are_products() {
+        assert_eq!(squares(5).await, "1 4 9 16 25 \n");
     }
 }
