@@ -34,7 +34,7 @@ use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
 use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::ProgramSymbol;
-use crate::host::reload_point::ReloadHooks;
+use crate::host::reload_point::{ReloadFunctions, ReloadHooks};
 use crate::host::thread_locals::StaticTls;
 #[cfg(feature = "executor")]
 use crate::host::{callback::CallbackTarget, passed_call::PassedCall};
@@ -165,8 +165,8 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
 
     /// The functions by which linked code passes reload points and starts threads that are counted as calls. None if the code runs
     /// in another process: it would ask this one at each reload point.
-    fn reload_functions(&self, _hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
-        Vec::new()
+    fn reload_functions(&self, _hooks: ReloadHooks) -> ReloadFunctions {
+        ReloadFunctions::default()
     }
 
     // ---- the loader's functions ----

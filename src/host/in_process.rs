@@ -26,7 +26,7 @@ use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
 use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::{self, ProgramSymbol};
-use crate::host::reload_point::{self, ReloadHooks};
+use crate::host::reload_point::{self, ReloadFunctions, ReloadHooks};
 use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
 use crate::host::{call, loader_functions, stack_end, thread_exit_handlers};
 use crate::os;
@@ -125,7 +125,7 @@ impl Executor for InProcess {
         exit_hook::exit_address()
     }
 
-    fn reload_functions(&self, hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
+    fn reload_functions(&self, hooks: ReloadHooks) -> ReloadFunctions {
         reload_point::reload_functions(hooks)
     }
 

@@ -32,7 +32,8 @@ pub(crate) struct ThreadHooks {
     pub(crate) hold: fn(Box<dyn Any + Send>),
 }
 
-/// The functions of this file that the process can offer to linked code.
+/// The functions of this file. Linked code gets them where the process or one of its libraries has a function of the name: without a
+/// loaded libstdc++, a program may define the state of `std::thread` itself.
 pub(super) fn thread_functions(hooks: ThreadHooks) -> Vec<(&'static str, ExecutorAddr)> {
     HOOKS.get_or_init(|| hooks);
     let mut functions = Vec::new();
@@ -40,7 +41,6 @@ pub(super) fn thread_functions(hooks: ThreadHooks) -> Vec<(&'static str, Executo
     if thread_end().is_some() {
         add("pthread_create", pthread_create as *const ());
         add(C_THREAD.name, thrd_create as *const ());
-        // Also if libstdc++ is not loaded yet: a session opens its libraries when it needs them.
         add(CPP_THREAD.name, start_cpp_thread as *const ());
     }
     functions
@@ -222,8 +222,8 @@ fn call_state(state: *mut CppState, index: usize) {
 /// Only linked code calls this, as the function of libstdc++.
 unsafe extern "C-unwind" fn start_cpp_thread(thread: *mut c_void, state: *mut *mut CppState, depend: *const c_void) {
     type Start = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut CppState, *const c_void);
-    // Whoever has a state has found its base class in the library.
-    let address = native(&CPP_THREAD).expect("libstdc++ is loaded, because the code needs it for its state");
+    let address =
+        native(&CPP_THREAD).expect("linked code gets this function only where a library has that of its name");
     // SAFETY: H1 - the function of the library with this name has this type: a `unique_ptr` is passed by its address.
     let start = unsafe { std::mem::transmute::<usize, Start>(address as usize) };
     // SAFETY: H7 - linked code passes a `unique_ptr` with a state.

@@ -32,14 +32,26 @@ pub(crate) type WalkFn = fn() -> Option<Vec<ExecutorAddr>>;
 
 static HOOKS: StaticCell<ReloadHooks> = StaticCell::new();
 
-/// Installs the hooks, and returns the functions that linked code gets: those of this file, and those that start threads. Later
-/// calls install nothing.
-pub(super) fn reload_functions(hooks: ReloadHooks) -> Vec<(&'static str, ExecutorAddr)> {
+/// The functions that linked code gets from the first reloader on.
+#[derive(Default)]
+pub(crate) struct ReloadFunctions {
+    /// New ones.
+    pub(crate) added: Vec<(&'static str, ExecutorAddr)>,
+    /// In place of those of the process and its libraries, where they have them.
+    pub(crate) in_place: Vec<(&'static str, ExecutorAddr)>,
+}
+
+/// Installs the hooks, and returns the functions of this file, and those that start threads. Later calls install nothing.
+pub(super) fn reload_functions(hooks: ReloadHooks) -> ReloadFunctions {
     HOOKS.get_or_init(|| hooks);
-    let mut functions = linked_threads::thread_functions(hooks.threads);
-    functions.push(("jittison_reload_point", ExecutorAddr::new(reload_point as *const () as u64)));
-    functions.push(("jittison_is_replaced", ExecutorAddr::new(is_replaced as *const () as u64)));
-    functions
+    let function = |name, function: *const ()| (name, ExecutorAddr::new(function as u64));
+    ReloadFunctions {
+        added: vec![
+            function("jittison_reload_point", reload_point as *const ()),
+            function("jittison_is_replaced", is_replaced as *const ()),
+        ],
+        in_place: linked_threads::thread_functions(hooks.threads),
+    }
 }
 
 /// See [`WalkFn`].

@@ -327,7 +327,8 @@ impl JitBuilder {
             session.register_ranked(ManagerRank::CodeMemory, state.inputs.clone());
         }
         let process = session.create_dylib("process")?;
-        process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
+        let process_symbols = Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone()));
+        process.add_generator(process_symbols.clone());
         let (weak, weak_layer) = (Arc::downgrade(&initializers), Arc::downgrade(&layer));
         initializers.set_loader_services(LoaderServices::new(executor.clone(), &process, weak, weak_layer));
         let main = session.create_dylib("main")?;
@@ -339,6 +340,7 @@ impl JitBuilder {
             executor,
             main,
             process,
+            process_symbols,
             layer,
             stubs,
             lazy,

@@ -14,7 +14,7 @@ use crate::jit::reload_points::ReloadPoints;
 use crate::jit::session_inputs::{InputSource, SessionInputs};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
-use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
+use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StaticLibraries, StubManager};
 use crate::session::{self, ExecutionSession, JitDylib, ResourceTracker, SymbolFlags, SymbolRef, SymbolWatch};
 use crate::sync::{Arc, Mutex, StaticCell, Weak};
 
@@ -49,6 +49,8 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) executor: Arc<dyn Executor>,
     pub(in crate::jit) main: JitDylib,
     pub(in crate::jit) process: JitDylib,
+    /// The generator of that dylib.
+    pub(in crate::jit) process_symbols: Arc<ProcessSymbols>,
     pub(in crate::jit) layer: Arc<ObjectLinkingLayer>,
     pub(in crate::jit) stubs: Arc<StubManager>,
     pub(in crate::jit) lazy: Arc<LazyReexports>,

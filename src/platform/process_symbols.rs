@@ -15,6 +15,8 @@ use crate::sync::{Arc, Mutex};
 pub struct ProcessSymbols {
     executor: Arc<dyn Executor>,
     fallbacks: Fallbacks,
+    /// What linked code gets in place of functions that are found.
+    replacements: Mutex<Vec<(&'static str, ExecutorAddr)>>,
 }
 
 /// Libraries that are opened in order, each when a search has not found everything in the process.
@@ -48,7 +50,21 @@ impl ProcessSymbols {
         fallbacks: impl IntoIterator<Item = String>,
         executor: Arc<dyn Executor>,
     ) -> ProcessSymbols {
-        ProcessSymbols { executor, fallbacks: Fallbacks::new(fallbacks.into_iter().collect()) }
+        let fallbacks = Fallbacks::new(fallbacks.into_iter().collect());
+        ProcessSymbols { executor, fallbacks, replacements: Mutex::new(Vec::new()) }
+    }
+
+    /// From here on, linked code that needs one of these functions gets this one in its place. It gets none if neither the process nor a
+    /// library has the function.
+    pub(crate) fn replace(&self, functions: &[(&'static str, ExecutorAddr)]) {
+        let mut replacements = self.replacements.lock();
+        replacements.retain(|(name, _)| !functions.iter().any(|(new, _)| new == name));
+        replacements.extend_from_slice(functions);
+    }
+
+    fn replacement(&self, name: &str) -> Option<ExecutorAddr> {
+        let replacements = self.replacements.lock();
+        replacements.iter().find(|(replaced, _)| *replaced == name).map(|(_, address)| *address)
     }
 }
 
@@ -62,7 +78,8 @@ impl DefinitionGenerator for ProcessSymbols {
             let mut found = Vec::new();
             missing.retain(|name| {
                 let symbol = symbols.next().flatten();
-                found.extend(symbol.map(|symbol| definition(name, symbol)));
+                let own = symbol.and_then(|_| self.replacement(name)).map(ProcessSymbol::Function);
+                found.extend(own.or(symbol).map(|symbol| definition(name, symbol)));
                 symbol.is_none()
             });
             dylib.define_absolute(found)?;

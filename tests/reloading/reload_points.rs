@@ -247,6 +247,26 @@ fn a_thread_of_cpp_is_counted() {
 }
 
 #[test]
+fn the_function_behind_std_thread_is_offered_only_where_a_library_has_it() {
+    own_process!();
+    // A program with a state of its own.
+    let name = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE";
+    let start = format!(
+        "void start(void *thread, void *state, void *depend) __asm__(\"{name}\");
+         long run(void) {{ void *state[4] = {{0}}; start(state, state, 0); return 0; }}"
+    );
+    let Some(object) = c(&start) else { return };
+    let link = |jit: Jit| {
+        let reloader = Reloader::new(&jit, &jit.main_dylib().create_tracker().unwrap()).unwrap();
+        reloader.add_object("a.o", &*object).unwrap();
+        reloader.link()
+    };
+    let error = link(Jit::new().unwrap()).unwrap_err().to_string();
+    assert!(error.contains(name), "{error}");
+    link(Jit::builder().library("libstdc++.so.6").build().unwrap()).unwrap();
+}
+
+#[test]
 fn the_first_function_of_a_thread_stays_until_the_thread_has_entered_its_call() {
     own_process!();
     // Without `-ffunction-sections` the address of `start` is that of the version itself.

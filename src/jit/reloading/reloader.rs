@@ -348,7 +348,9 @@ fn define_reload_functions(jit: &Jit) -> Result<()> {
     // Weak: an object may define a function of its own, and an earlier reloader may have defined these.
     let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE;
     let functions = jit.0.executor.reload_functions(ReloadPoints::hooks());
-    jit.process_dylib().define_absolute(functions.into_iter().map(|(name, address)| (Name::new(name), address, flags)))
+    jit.0.process_symbols.replace(&functions.in_place);
+    jit.process_dylib()
+        .define_absolute(functions.added.into_iter().map(|(name, address)| (Name::new(name), address, flags)))
 }
 
 /// The state, and the lock that makes this thread its owner.
