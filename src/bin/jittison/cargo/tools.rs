@@ -10,6 +10,7 @@
 //! | `symbol-mangling-version=v0` | names say what is a closure |
 //! | `debuginfo=2` | types are compared |
 //! | `lto=off`, `strip=none` | the objects are code, with their symbols |
+//! | `debug-assertions=off`, if the profile is optimised and does not turn them on | rustc would derive them from `opt-level=0` |
 //!
 //! `jittison-linker` links nothing. It keeps the objects, which rustc would delete, and writes a [`LinkRecord`].
 
