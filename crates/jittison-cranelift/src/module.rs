@@ -38,6 +38,8 @@ pub struct JITModule {
     pending: Vec<(ResourceTracker, Definition)>,
     /// The bytes and relocations of what is pending.
     store: Store,
+    /// Those of a function that is being redefined.
+    version: Store,
     grouping: Grouping,
     /// Owns what is defined from now on, with [`Grouping::Manual`].
     group: ResourceTracker,
@@ -114,6 +116,7 @@ impl JITModule {
             data: SecondaryMap::new(),
             pending: Vec::new(),
             store: Store::default(),
+            version: Store::default(),
             grouping,
             group,
             is_removed_on_drop,
@@ -314,10 +317,10 @@ impl JITModule {
             return Err(self.refused(id, "its signature differs from the declaration"));
         }
         let patchable = self.patchable(id)?;
-        let mut store = Store::default();
-        let definition = store.compile(&*self.isa, id, context, &mut ControlPlane::default())?;
+        self.version.clear();
+        let definition = self.version.compile(&*self.isa, id, context, &mut ControlPlane::default())?;
         // SAFETY: the caller's promise.
-        unsafe { self.commit(id, patchable, &definition, &store) }
+        unsafe { self.commit(id, patchable, &definition) }
     }
 
     /// As [`redefine_function`](Self::redefine_function), with machine code, as
@@ -337,21 +340,22 @@ impl JITModule {
         relocations: &[ModuleReloc],
     ) -> ModuleResult<Committed> {
         let patchable = self.patchable(id)?;
-        let mut store = Store::default();
-        let definition = store.function(&*self.isa, id, align, bytes, relocations);
+        self.version.clear();
+        let definition = self.version.function(&*self.isa, id, align, bytes, relocations);
         // SAFETY: the caller's promise.
-        unsafe { self.commit(id, patchable, &definition, &store) }
+        unsafe { self.commit(id, patchable, &definition) }
     }
 
     /// The versions of a function that is defined by [`redefine_function`](Self::redefine_function).
     fn patchable(&self, id: FuncId) -> ModuleResult<Patchable> {
-        let name = self.name(FuncOrDataId::Func(id));
+        let name = || self.name(FuncOrDataId::Func(id));
         if !self.declarations.get_function_decl(id).linkage.is_definable() {
-            return Err(ModuleError::InvalidImportDefinition(name));
+            return Err(ModuleError::InvalidImportDefinition(name()));
         }
         match &self.functions[id] {
             State::Redefinable(patchable) => Ok(patchable.clone()),
             state if state.may_define() => {
+                let name = name();
                 let builder = self.jit.patchable_builder(&self.dylib, &[&name]);
                 // A history would keep replaced code until the next definition. There is no limit of versions in use, because
                 // a thread that is not scheduled may be inside many of them.
@@ -365,19 +369,13 @@ impl JITModule {
         }
     }
 
-    /// Links a version of a function, and redirects its callers.
+    /// Links the version of a function that [`Self::version`] holds, and redirects its callers.
     ///
     /// # Safety
     /// As [`redefine_function`](Self::redefine_function).
     #[allow(unsafe_code)]
-    unsafe fn commit(
-        &mut self,
-        id: FuncId,
-        patchable: Patchable,
-        definition: &Definition,
-        store: &Store,
-    ) -> ModuleResult<Committed> {
-        let graph = definition::graph([definition].into_iter(), store, &self.names(), &*self.isa)?;
+    unsafe fn commit(&mut self, id: FuncId, patchable: Patchable, definition: &Definition) -> ModuleResult<Committed> {
+        let graph = definition::graph([definition].into_iter(), &self.version, &self.names(), &*self.isa)?;
         let mut patch = patchable.patch();
         // A graph without the function is refused by the link.
         patch.add_graph(graph);
