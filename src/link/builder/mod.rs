@@ -404,6 +404,9 @@ impl BuiltGraph {
 
     /// The variables that others can see: symbols of writable or thread-local blocks.
     pub(crate) fn variables(&self) -> Vec<ObjectVariable<'_>> {
+        if self.visible.iter().all(|visible| visible.is_callable) {
+            return Vec::new();
+        }
         let graph = self.read.graph();
         let extents = Extents::new(graph, &self.visible);
         let variable = |visible: &VisibleSymbol| {
