@@ -6,7 +6,6 @@ use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::resource_manager::{ManagerRank, ResourceManager};
 use crate::session::core::resource_tracker::Pin;
 use crate::session::core::symbol_ref::SymbolRef;
-use crate::session::removal::symbol_watch::SymbolWatch;
 use crate::session::removal::ticket::Removal;
 use crate::session::types::request::Visibility;
 use crate::sync::{Arc, Ordering, seeded_bug};
@@ -94,7 +93,7 @@ impl ExecutionSession {
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when the definition is
     /// removed or not ready.
     pub fn pin(&self, symbol: &SymbolRef) -> Option<Pin> {
-        SymbolWatch::of(symbol).ready_pin()
+        symbol.ready_pin()
     }
 
     /// Reclaims the removed trackers that [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy::Explicit) has

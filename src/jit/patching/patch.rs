@@ -29,7 +29,9 @@ use crate::jit::patching::variables;
 use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
 use crate::link::{BuiltGraph, ObjectBuffer};
-use crate::session::{JitDylib, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch};
+use crate::session::{
+    JitDylib, LookupResult, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch,
+};
 use crate::sync::Arc;
 
 /// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects, graphs and requirements, to
@@ -60,7 +62,8 @@ use crate::sync::Arc;
 #[must_use = "a patch has no effect until it is linked and committed"]
 pub struct Patch {
     patchable: Arc<PatchableInner>,
-    inputs: Vec<PatchInput>,
+    /// Mostly one.
+    inputs: SmallVec<[PatchInput; 1]>,
     required: Vec<Name>,
     signatures: FxHashMap<Name, String>,
 }
@@ -75,7 +78,7 @@ pub struct PreparedPatch {
 
 impl Patch {
     pub(super) fn new(patchable: &Arc<PatchableInner>) -> Patch {
-        let (inputs, required) = (Vec::new(), Vec::new());
+        let (inputs, required) = (SmallVec::new(), Vec::new());
         Patch { patchable: patchable.clone(), inputs, required, signatures: FxHashMap::default() }
     }
 
@@ -210,8 +213,16 @@ impl Patch {
 
     fn link_functions(&self, version: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
         let code = version.code_mut();
-        let is_defined = |name: &&Name| code.dylib.symbol_flags(name.as_str()).is_some();
-        let (defined, undefined): (NameList<'_>, NameList<'_>) = versions.names().iter().partition(is_defined);
+        // A graph is linked already. Its functions are found in one step then.
+        let ready = if code.variables.is_empty() { code.dylib.ready_definitions(versions.names()) } else { None };
+        let (mut defined, mut undefined) = (NameList::new(), NameList::new());
+        for (position, name) in versions.names().iter().enumerate() {
+            let is_defined = match &ready {
+                Some(ready) => ready[position].is_some(),
+                None => code.dylib.symbol_flags(name.as_str()).is_some(),
+            };
+            if is_defined { defined.push(name) } else { undefined.push(name) }
+        }
         // A version must define the required functions, and at least one function.
         let is_missing = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
         let missing: Vec<String> = undefined.iter().filter(is_missing).map(|name| name.to_string()).collect();
@@ -219,10 +230,14 @@ impl Patch {
             let (needed_by, searched, failed) = (None, vec![code.dylib.name().to_string()], Vec::new());
             return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched, failed }.into());
         }
-        let variables = code.variables.keys();
-        let names = defined.iter().copied().chain(variables);
-        let requests: SmallVec<[_; 4]> = names.map(|name| SymbolRequest::required(name.as_str())).collect();
-        let found = code.dylib.lookup(&requests, RequiredState::Ready)?;
+        let found: SmallVec<[LookupResult; 1]> = match ready {
+            Some(ready) => ready.into_iter().flatten().collect(),
+            None => {
+                let names = defined.iter().copied().chain(code.variables.keys());
+                let requests: SmallVec<[_; 4]> = names.map(|name| SymbolRequest::required(name.as_str())).collect();
+                code.dylib.lookup(&requests, RequiredState::Ready)?.into()
+            }
+        };
         for (name, found) in defined.iter().zip(found) {
             let symbol = found.symbol.filter(|_| found.flags.contains(SymbolFlags::CALLABLE));
             let symbol =
@@ -273,13 +288,12 @@ fn pin_functions(code: &VersionCode) -> std::result::Result<Pin, String> {
     let mut pin = None;
     for (name, function) in &code.functions {
         // One pin is enough, because the functions have one tracker.
-        let watch = SymbolWatch::of(&function.symbol);
         let is_there = match &pin {
             None => {
-                pin = watch.ready_pin();
+                pin = function.symbol.ready_pin();
                 pin.is_some()
             }
-            Some(_) => !watch.is_gone(),
+            Some(_) => !SymbolWatch::of(&function.symbol).is_gone(),
         };
         if !is_there {
             return Err(name.to_string());

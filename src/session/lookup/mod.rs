@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `ready_lookup.rs` | lookups that need no wait: every symbol is far enough along |
+//! | `ready_definitions.rs` | what one dylib defines of a few names, if all of that is ready |
 //! | `pinned_lookup.rs` | lookups for owned handles of ready symbols |
 //! | `search.rs`, `searched.rs` | step 1: find every name, in the dylibs of an order |
 //! | `origin.rs` | who looks the names up, and since when |
@@ -26,6 +27,7 @@ pub(in crate::session) mod not_found;
 pub(in crate::session) mod origin;
 pub(in crate::session) mod pinned_lookup;
 pub(in crate::session) mod ready_alias;
+pub(in crate::session) mod ready_definitions;
 pub(in crate::session) mod ready_lookup;
 pub(in crate::session) mod search;
 pub(in crate::session) mod searched;

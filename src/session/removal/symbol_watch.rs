@@ -22,6 +22,14 @@ impl SymbolRef {
     pub fn watch(&self) -> SymbolWatch {
         SymbolWatch::of(self)
     }
+
+    /// A pin of the definition's tracker, if the definition is ready.
+    pub(crate) fn ready_pin(&self) -> Option<Pin> {
+        match pin(&self.dylib, self.id) {
+            Watched::Ready(pin) => Some(pin),
+            Watched::Unready | Watched::Gone => None,
+        }
+    }
 }
 
 impl JitDylib {
@@ -78,27 +86,26 @@ impl SymbolWatch {
 
     /// Pins the definition's tracker if it is ready.
     pub fn pin(&self) -> Watched {
-        let Some(dylib) = self.dylib.upgrade() else { return Watched::Gone };
-        let core = {
-            let state = dylib.state.lock();
-            let Some(symbol) = state.table.symbol(self.id) else { return Watched::Gone };
-            if symbol.state != SymbolState::Ready {
-                return Watched::Unready;
-            }
-            state.table.owner(symbol).cloned()
-        };
-        match core.and_then(Pin::new) {
-            Some(pin) => Watched::Ready(pin),
+        match self.dylib.upgrade() {
+            Some(dylib) => pin(&dylib, self.id),
             None => Watched::Gone,
         }
     }
+}
 
-    /// A pin of the tracker, if the symbol is ready.
-    pub(crate) fn ready_pin(&self) -> Option<Pin> {
-        match self.pin() {
-            Watched::Ready(pin) => Some(pin),
-            Watched::Unready | Watched::Gone => None,
+/// Pins the tracker of a definition in `dylib` if it is ready.
+fn pin(dylib: &DylibInner, id: SymbolId) -> Watched {
+    let core = {
+        let state = dylib.state.lock();
+        let Some(symbol) = state.table.symbol(id) else { return Watched::Gone };
+        if symbol.state != SymbolState::Ready {
+            return Watched::Unready;
         }
+        state.table.owner(symbol).cloned()
+    };
+    match core.and_then(Pin::new) {
+        Some(pin) => Watched::Ready(pin),
+        None => Watched::Gone,
     }
 }
 
