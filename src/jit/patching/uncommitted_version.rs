@@ -16,8 +16,8 @@ use crate::session::{ExecutionSession, JitDylib};
 
 /// A version that is linked, or is being linked, and that no caller reaches.
 pub(super) struct UncommittedVersion {
-    /// `None` once it is committed.
-    code: Option<VersionCode>,
+    /// `None` once it is committed. Boxed, because it is moved at each step.
+    code: Option<Box<VersionCode>>,
     /// The dylib whose functions it will replace.
     home: JitDylib,
     session: ExecutionSession,
@@ -51,7 +51,7 @@ impl UncommittedVersion {
         let (functions, variables) = (VersionFunctions::new(), VersionVariables::default());
         let code = VersionCode { number, dylib, is_plain, tracker, functions, variables, pin: None };
         let (home, session) = (home.clone(), session.clone());
-        Ok(UncommittedVersion { code: Some(code), home, session, is_initializing: false })
+        Ok(UncommittedVersion { code: Some(Box::new(code)), home, session, is_initializing: false })
     }
 
     pub(super) fn code(&self) -> &VersionCode {
@@ -63,14 +63,15 @@ impl UncommittedVersion {
     }
 
     /// Returns the code of a version that is being committed. From here on the caller has to remove it.
-    pub(super) fn into_code(mut self) -> VersionCode {
+    pub(super) fn into_code(mut self) -> Box<VersionCode> {
         self.code.take().expect("the code is there until `into_code`, which consumes this value")
     }
 }
 
 impl Drop for UncommittedVersion {
     fn drop(&mut self) {
-        let Some(VersionCode { dylib, tracker, pin, .. }) = self.code.take() else { return };
+        let Some(code) = self.code.take() else { return };
+        let VersionCode { dylib, tracker, pin, .. } = *code;
         drop(pin);
         match self.is_initializing {
             // The type of the exception and its text may lie in this code, and no later call can tell when it has ended.

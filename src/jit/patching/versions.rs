@@ -113,7 +113,9 @@ struct State {
 
 /// A version that is current or in the history.
 struct LiveVersion {
-    code: VersionCode,
+    code: Box<VersionCode>,
+    /// How many functions have it as current version, and how many entries of the history lead back to it.
+    uses: usize,
     /// The tracker under which the dylib finds the variables that this version defined first.
     variables: Option<ResourceTracker>,
 }
@@ -123,6 +125,13 @@ struct Undo {
     version: u64,
     /// For each function of the version: the version that was current before.
     before: SmallVec<[(Name, Option<u64>); 1]>,
+}
+
+impl Undo {
+    /// The versions to which it leads back, one for each function that had one.
+    fn versions(&self) -> impl Iterator<Item = u64> {
+        self.before.iter().filter_map(|(_, number)| *number)
+    }
 }
 
 /// A version that was removed for good and is pinned.
@@ -135,6 +144,9 @@ struct RetiredVersion {
 
 /// Names of stubs, and their new targets.
 type Redirects = SmallVec<[(Name, ExecutorAddr); 1]>;
+
+/// Numbers of versions.
+type Numbers = SmallVec<[u64; 1]>;
 
 /// Pins of versions.
 type Pins = SmallVec<[Arc<Pin>; 1]>;
@@ -288,16 +300,19 @@ impl Versions {
         let number = code.number;
         let target = code.pin.iter().cloned().collect();
         let retired = self.redirect_and_retire(jit, &redirects, target, |state| {
-            state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
-            if self.limits.history > 0 {
-                state.undo.push_back(Undo { version: number, before });
-            }
-            if state.undo.len() > self.limits.history {
-                state.undo.pop_front();
-            }
+            state.live.insert(number, LiveVersion { code: version.into_code(), uses: 0, variables });
             // A signature that was declared before is equal: `check_signatures` compared it.
             state.signatures.extend(signatures);
-            state.live.insert(number, LiveVersion { code: version.into_code(), variables });
+            let mut left = Numbers::new();
+            state.make_current(before.iter().map(|(name, _)| (name, number)), &mut left);
+            if self.limits.history > 0 {
+                state.push_undo(Undo { version: number, before });
+            }
+            if state.undo.len() > self.limits.history {
+                let oldest = state.undo.pop_front();
+                state.leave(oldest.iter().flat_map(Undo::versions), &mut left);
+            }
+            left
         })?;
         Ok(Committed { version: number, retired })
     }
@@ -325,21 +340,25 @@ impl Versions {
             return Err(nothing("had no version before the last commit"));
         }
         let retired = self.redirect_and_retire(&jit, &redirects, targets, |state| {
-            state.undo.pop_back();
-            state.current.extend(previous);
+            let mut left = Numbers::new();
+            state.make_current(previous.iter().map(|(name, number)| (name, *number)), &mut left);
+            let undone = state.undo.pop_back();
+            state.leave(undone.iter().flat_map(Undo::versions), &mut left);
+            left
         })?;
         self.sweep_locked(&guard);
         Ok(RolledBack { version, retired })
     }
 
     /// Stores the new targets, then removes the versions that are not needed any more: see the header. `targets` pins the
-    /// versions of the new targets. `edit` records in the state which versions are current.
+    /// versions of the new targets. `edit` records in the state which versions are current, and returns those that may be needed
+    /// no more.
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
         redirects: &[(Name, ExecutorAddr)],
         targets: Pins,
-        edit: impl FnOnce(&mut State),
+        edit: impl FnOnce(&mut State) -> Numbers,
     ) -> Result<Vec<Removal>> {
         let (stubs, slots) = {
             let mut state = self.state.lock();
@@ -365,8 +384,8 @@ impl Versions {
                 drop((targets, slots));
                 return Err(self.gone());
             }
-            edit(&mut state);
-            (targets, state.remove_unneeded())
+            let left = edit(&mut state);
+            (targets, state.remove_unneeded(left))
         };
         // Without the lock, because the drop of a last pin reclaims.
         drop((targets, pin));
@@ -377,8 +396,8 @@ impl Versions {
     /// with its dylib.
     fn retire(self: &Arc<Self>, jit: &JitInner, version: LiveVersion) -> Option<Removal> {
         pin_for_late_bindings(&jit.session, version.code.pin.as_ref());
-        let LiveVersion { code: VersionCode { number, dylib, is_plain, tracker, functions, pin, .. }, variables } =
-            version;
+        let LiveVersion { code, variables, .. } = version;
+        let VersionCode { number, dylib, is_plain, tracker, functions, pin, .. } = *code;
         dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         drop(pin);
         let removal = tracker.remove().or_else(|error| {
@@ -393,13 +412,17 @@ impl Versions {
         };
         let removed = unneeded.map(|dylib| jit.session.remove_dylib(&dylib));
         removed.and_then(Result::err).into_iter().for_each(|error| jit.session.report_error(error));
-        let functions = functions.into_iter().map(|(name, _)| name).collect();
         let removal = removal.ok()?;
-        let retired = RetiredVersion { number, functions, removal: removal.clone() };
-        let mut state = self.state.lock();
-        state.retired.push(retired);
-        state.retired_variables.extend(variables.map(|variables| (number, variables)));
-        drop(state);
+        // A version that nothing uses is gone already, so no sweep has to look for it.
+        let is_gone = removal.is_complete();
+        if !is_gone || variables.is_some() {
+            let mut state = self.state.lock();
+            if !is_gone {
+                let functions = functions.into_iter().map(|(name, _)| name).collect();
+                state.retired.push(RetiredVersion { number, functions, removal: removal.clone() });
+            }
+            state.retired_variables.extend(variables.map(|variables| (number, variables)));
+        }
         Some(removal)
     }
 
@@ -561,18 +584,57 @@ impl State {
         std::mem::replace(self, cleared)
     }
 
-    /// Removes and returns the live versions that are neither current nor in the history.
-    fn remove_unneeded(&mut self) -> SmallVec<[LiveVersion; 1]> {
-        // Each live version, sorted, and whether it is needed.
-        let mut live: SmallVec<[(u64, bool); 8]> = self.live.keys().map(|number| (*number, false)).collect();
-        let history = self.undo.iter().flat_map(|undo| &undo.before).filter_map(|(_, number)| *number);
-        for needed in self.current.values().copied().chain(history) {
-            if let Ok(position) = live.binary_search_by_key(&needed, |(number, _)| *number) {
-                live[position].1 = true;
+    /// Records the version that callers of each function reach. Adds those that they reached before to `left`.
+    fn make_current<'a>(&mut self, functions: impl Iterator<Item = (&'a Name, u64)>, left: &mut Numbers) {
+        for (name, number) in functions {
+            self.count_use(number);
+            let before = match self.current.get_mut(name) {
+                Some(current) => Some(std::mem::replace(current, number)),
+                None => self.current.insert(name.clone(), number),
+            };
+            self.leave(before.into_iter(), left);
+        }
+    }
+
+    /// Adds a commit to the history.
+    fn push_undo(&mut self, undo: Undo) {
+        undo.versions().for_each(|number| self.count_use(number));
+        self.undo.push_back(undo);
+    }
+
+    fn count_use(&mut self, number: u64) {
+        if let Some(version) = self.live.get_mut(&number) {
+            version.uses += 1;
+        }
+    }
+
+    /// Ends one use of each version. Adds those without a use to `left`.
+    fn leave(&mut self, numbers: impl Iterator<Item = u64>, left: &mut Numbers) {
+        for number in numbers {
+            let Some(version) = self.live.get_mut(&number) else { continue };
+            version.uses -= 1;
+            if version.uses == 0 {
+                left.push(number);
             }
         }
-        let unneeded = live.iter().filter(|(_, is_needed)| !is_needed);
-        unneeded.filter_map(|(number, _)| self.live.remove(number)).collect()
+    }
+
+    /// Removes and returns those of `left` that are neither current nor in the history, sorted.
+    fn remove_unneeded(&mut self, mut left: Numbers) -> SmallVec<[LiveVersion; 1]> {
+        left.sort_unstable();
+        left.dedup();
+        left.retain(|number| self.live.get(number).is_some_and(|version| version.uses == 0));
+        let unneeded = left.iter().filter_map(|number| self.live.remove(number)).collect();
+        debug_assert!(
+            self.live.iter().all(|(number, version)| version.uses > 0 && version.uses == self.uses_of(*number))
+        );
+        unneeded
+    }
+
+    /// How often a version is current or in the history, counted again.
+    fn uses_of(&self, number: u64) -> usize {
+        let history = self.undo.iter().flat_map(Undo::versions);
+        self.current.values().copied().chain(history).filter(|used| *used == number).count()
     }
 
     fn describe(&self, code: &VersionCode) -> PatchVersion {

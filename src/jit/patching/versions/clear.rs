@@ -49,7 +49,7 @@ impl ClearHook for Versions {
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
         let jit = self.jit.upgrade();
         let mut dylibs: Vec<_> = jit.iter().filter_map(|jit| self.take_spare(jit)).collect();
-        for LiveVersion { code, variables } in state.live.into_values() {
+        for LiveVersion { code, variables, .. } in state.live.into_values() {
             if let Some(jit) = &jit {
                 pin_for_late_bindings(&jit.session, code.pin.as_ref());
             }
