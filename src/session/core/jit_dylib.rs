@@ -27,7 +27,7 @@ use crate::session::types::name_hash::NameHash;
 use crate::session::types::request::Visibility;
 use crate::session::types::shared_pins::SharedPins;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
-use crate::sync::{Arc, AtomicBool, AtomicU64, FairMutex, Mutex, Rank, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicU64, FairMutex, Mutex, Ordering, Rank, Weak};
 
 /// A handle to one dylib (ORC: `JITDylib`). Cheap to clone.
 ///
@@ -70,6 +70,8 @@ pub(crate) struct DylibInner {
     pub(crate) order: OrderCache,
     /// The number of objects that all layers have added.
     pub(crate) objects_added: AtomicU64,
+    /// How often the link order was edited. Written under the lock of `state`, after the edit.
+    link_order_edits: AtomicU64,
     /// Whether the trackers hold versions of functions that are reached through stubs. Set before the first tracker is
     /// created.
     pub(crate) has_versions: AtomicBool,
@@ -202,11 +204,18 @@ impl JitDylib {
     pub(crate) fn edit_link_order<R>(&self, edit: impl FnOnce(&mut LinkOrder) -> R) -> R {
         let mut state = self.inner.state.lock();
         let outcome = edit(&mut state.link_order);
+        // Release: a thread that reads this number before the order reads an order that is at least as new.
+        self.inner.link_order_edits.fetch_add(1, Ordering::Release);
         // Dropped after the lock is released: a cache may hold the last reference to another dylib.
         let order = (state.link_cache.take(), self.inner.order.clear());
         drop(state);
         drop(order);
         outcome
+    }
+
+    /// A number that each edit of the link order changes.
+    pub(crate) fn link_order_edits(&self) -> u64 {
+        self.inner.link_order_edits.load(Ordering::Acquire)
     }
 
     /// The [number](SessionInner::number) of the session.
@@ -286,6 +295,7 @@ impl DylibInner {
             id,
             name: Arc::from(name),
             objects_added: AtomicU64::new(0),
+            link_order_edits: AtomicU64::new(0),
             has_versions: AtomicBool::new(false),
             order: OrderCache::new(),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
@@ -319,6 +329,7 @@ impl DylibInner {
         state.link_order.extend(downgraded(others));
         (self.id, self.name) = (id, Arc::from(name));
         (self.objects_added, self.has_versions) = (AtomicU64::new(0), AtomicBool::new(false));
+        self.link_order_edits = AtomicU64::new(0);
         true
     }
 

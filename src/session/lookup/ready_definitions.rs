@@ -5,14 +5,28 @@
 
 use smallvec::SmallVec;
 
-use crate::base::Name;
+use crate::base::{ExecutorAddr, Name};
 use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::symbol_ref::LookupResult;
-use crate::session::symbols::symbol_table::found_symbol;
-use crate::session::types::symbol::SymbolState;
+use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
+
+/// A ready definition of one dylib. Unlike a [`LookupResult`], it writes no reference count.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadyDefinition {
+    pub(crate) address: ExecutorAddr,
+    pub(crate) flags: SymbolFlags,
+    /// `None` for an absolute symbol.
+    pub(crate) id: Option<SymbolId>,
+}
 
 /// For each name: its definition, if there is one.
-pub(crate) type ReadyDefinitions = SmallVec<[Option<LookupResult>; 1]>;
+pub(crate) type ReadyDefinitions = SmallVec<[Option<ReadyDefinition>; 1]>;
+
+impl From<LookupResult> for ReadyDefinition {
+    fn from(found: LookupResult) -> ReadyDefinition {
+        ReadyDefinition { address: found.address, flags: found.flags, id: found.symbol.map(|symbol| symbol.id) }
+    }
+}
 
 impl JitDylib {
     /// The definitions of `names` in this dylib, hidden ones included. Materialises nothing, and calls no generator. `None` if a
@@ -25,13 +39,20 @@ impl JitDylib {
         if !state.is_open() {
             return None;
         }
-        let definition = |name: &Name| {
+        let mut definitions = ReadyDefinitions::with_capacity(names.len());
+        for name in names {
             let found = state.table.find(name.as_str()).and_then(|id| Some((id, state.table.symbol(id)?)));
-            let Some((id, symbol)) = found else { return Some(None) };
-            let is_ready = symbol.state == SymbolState::Ready;
-            is_ready.then(|| Some(found_symbol(&state.table, id, symbol).result(self.inner())))
-        };
-        names.iter().map(definition).collect()
+            definitions.push(match found {
+                None => None,
+                Some((id, symbol)) if symbol.state == SymbolState::Ready => {
+                    let (address, flags) = (symbol.address(), symbol.flags);
+                    let id = (!flags.contains(SymbolFlags::ABSOLUTE)).then_some(id);
+                    Some(ReadyDefinition { address, flags, id })
+                }
+                Some(_) => return None,
+            });
+        }
+        Some(definitions)
     }
 }
 
@@ -41,8 +62,7 @@ const MAX_NAMES: usize = 32;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::ExecutorAddr;
-    use crate::session::{ExecutionSession, SymbolFlags};
+    use crate::session::ExecutionSession;
 
     #[test]
     fn names_without_a_definition_have_no_result_and_a_closed_dylib_gives_no_answer() {

@@ -108,10 +108,10 @@ impl JitDylib {
     }
 
     /// Removes the hook.
-    pub(crate) fn detach(&self, hook: &Arc<dyn ClearHook>) {
+    pub(crate) fn detach(&self, hook: &dyn ClearHook) {
         let detached = {
             let hooks = &mut self.inner().state.lock().clear_hooks;
-            let position = hooks.iter().position(|other| Arc::ptr_eq(other, hook));
+            let position = hooks.iter().position(|other| std::ptr::addr_eq(Arc::as_ptr(other), hook));
             position.map(|position| hooks.remove(position))
         };
         drop(detached);

@@ -25,10 +25,7 @@ impl SymbolRef {
 
     /// A pin of the definition's tracker, if the definition is ready.
     pub(crate) fn ready_pin(&self) -> Option<Pin> {
-        match pin(&self.dylib, self.id) {
-            Watched::Ready(pin) => Some(pin),
-            Watched::Unready | Watched::Gone => None,
-        }
+        pin(&self.dylib, self.id).into_pin()
     }
 }
 
@@ -37,6 +34,16 @@ impl JitDylib {
     pub fn watch(&self, name: &str) -> Option<SymbolWatch> {
         let state = self.inner().state.lock();
         state.table.find(name).map(|id| SymbolWatch::new(self.inner(), id))
+    }
+
+    /// A pin of the tracker of one of this dylib's definitions, if the definition is ready.
+    pub(crate) fn pin_ready(&self, id: SymbolId) -> Option<Pin> {
+        pin(self.inner(), id).into_pin()
+    }
+
+    /// Whether this dylib has the definition, which was not removed or replaced and has not failed.
+    pub(crate) fn has_definition(&self, id: SymbolId) -> bool {
+        self.inner().state.lock().table.symbol(id).is_some()
     }
 }
 
@@ -89,6 +96,15 @@ impl SymbolWatch {
         match self.dylib.upgrade() {
             Some(dylib) => pin(&dylib, self.id),
             None => Watched::Gone,
+        }
+    }
+}
+
+impl Watched {
+    fn into_pin(self) -> Option<Pin> {
+        match self {
+            Watched::Ready(pin) => Some(pin),
+            Watched::Unready | Watched::Gone => None,
         }
     }
 }
