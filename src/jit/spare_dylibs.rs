@@ -11,8 +11,30 @@
 use crate::session::JitDylib;
 use crate::sync::Mutex;
 
-/// The spares of one session, the oldest first, each with the number of its set of functions.
-pub(in crate::jit) struct SpareDylibs(Mutex<Vec<(u64, JitDylib)>>);
+/// The spares of one session, the oldest first.
+pub(in crate::jit) struct SpareDylibs(Mutex<Vec<Spare>>);
+
+/// A dylib for the next version of a set of functions.
+pub(in crate::jit) struct Spare {
+    /// The number of the set.
+    pub(in crate::jit) set: u64,
+    pub(in crate::jit) dylib: JitDylib,
+    pub(in crate::jit) order: Option<OrderEdits>,
+}
+
+/// [How often](JitDylib::link_order_edits) the link orders of the patched dylib and of a version's dylib were edited. As long as
+/// both are the same, the order of the version's dylib is right.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::jit) struct OrderEdits {
+    home: u64,
+    own: u64,
+}
+
+impl OrderEdits {
+    pub(in crate::jit) fn of(home: &JitDylib, own: &JitDylib) -> OrderEdits {
+        OrderEdits { home: home.link_order_edits(), own: own.link_order_edits() }
+    }
+}
 
 impl SpareDylibs {
     pub(in crate::jit) fn new() -> SpareDylibs {
@@ -20,25 +42,24 @@ impl SpareDylibs {
     }
 
     /// Takes the spare of a set of functions.
-    pub(in crate::jit) fn take(&self, set: u64) -> Option<JitDylib> {
+    pub(in crate::jit) fn take(&self, set: u64) -> Option<Spare> {
         let mut spares = self.0.lock();
-        let position = spares.iter().position(|(of_set, _)| *of_set == set)?;
-        Some(spares.remove(position).1)
+        let position = spares.iter().position(|spare| spare.set == set)?;
+        Some(spares.remove(position))
     }
 
-    /// Keeps a dylib for the next version of a set of functions, if it is empty. Returns the dylib that the caller removes instead,
-    /// if there is one.
+    /// Keeps a spare, if its dylib is empty. Returns the dylib that the caller removes instead, if there is one.
     #[must_use]
-    pub(in crate::jit) fn keep(&self, set: u64, dylib: JitDylib) -> Option<JitDylib> {
-        if !dylib.is_vacant() {
-            return Some(dylib);
+    pub(in crate::jit) fn keep(&self, spare: Spare) -> Option<JitDylib> {
+        if !spare.dylib.is_vacant() {
+            return Some(spare.dylib);
         }
         let mut spares = self.0.lock();
-        if spares.iter().any(|(of_set, _)| *of_set == set) {
-            return Some(dylib);
+        if spares.iter().any(|other| other.set == spare.set) {
+            return Some(spare.dylib);
         }
-        let evicted = (spares.len() == MAX_SPARES).then(|| spares.remove(0).1);
-        spares.push((set, dylib));
+        let evicted = (spares.len() == MAX_SPARES).then(|| spares.remove(0).dylib);
+        spares.push(spare);
         evicted
     }
 }

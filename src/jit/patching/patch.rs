@@ -30,7 +30,7 @@ use crate::jit::patching::version_code::{VersionCode, VersionFunction};
 use crate::jit::patching::versions::Versions;
 use crate::link::{BuiltGraph, ObjectBuffer};
 use crate::session::{
-    JitDylib, LookupResult, Pin, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, SymbolWatch,
+    JitDylib, Pin, ReadyDefinition, ReadyDefinitions, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::Arc;
 
@@ -176,9 +176,8 @@ impl Patch {
         let home = versions.dylib();
         let is_plain = matches!(&self.inputs[..], [input] if input.is_plain());
         let spare = if is_plain { versions.take_spare(&self.patchable.jit.0) } else { None };
-        let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number, is_plain, spare)?;
-        // Where the objects look up external symbols: the patched dylib, hidden symbols included, then what it links against.
-        version.code().dylib.set_link_order(&home.full_search_order())?;
+        let mut version = UncommittedVersion::new(&self.patchable, number, is_plain, spare)?;
+        version.set_link_order()?;
         // Add all inputs, without the variables that exist already.
         self.add_inputs(&mut version, home)?;
         // Link the functions and what they need. Then run initialisers: no caller reaches the version yet.
@@ -213,37 +212,19 @@ impl Patch {
 
     fn link_functions(&self, version: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
         let code = version.code_mut();
+        let names = versions.names();
         // A graph is linked already. Its functions are found in one step then.
-        let ready = if code.variables.is_empty() { code.dylib.ready_definitions(versions.names()) } else { None };
-        let (mut defined, mut undefined) = (NameList::new(), NameList::new());
-        for (position, name) in versions.names().iter().enumerate() {
-            let is_defined = match &ready {
-                Some(ready) => ready[position].is_some(),
-                None => code.dylib.symbol_flags(name.as_str()).is_some(),
-            };
-            if is_defined { defined.push(name) } else { undefined.push(name) }
-        }
-        // A version must define the required functions, and at least one function.
-        let is_missing = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
-        let missing: Vec<String> = undefined.iter().filter(is_missing).map(|name| name.to_string()).collect();
-        if !missing.is_empty() {
-            let (needed_by, searched, failed) = (None, vec![code.dylib.name().to_string()], Vec::new());
-            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched, failed }.into());
-        }
-        let found: SmallVec<[LookupResult; 1]> = match ready {
-            Some(ready) => ready.into_iter().flatten().collect(),
-            None => {
-                let names = defined.iter().copied().chain(code.variables.keys());
-                let requests: SmallVec<[_; 4]> = names.map(|name| SymbolRequest::required(name.as_str())).collect();
-                code.dylib.lookup(&requests, RequiredState::Ready)?.into()
-            }
+        let ready = if code.variables.is_empty() { code.dylib.ready_definitions(names) } else { None };
+        let found = match ready.filter(|ready| self.is_complete(names, ready)) {
+            Some(ready) => ready,
+            None => self.look_up_functions(code, names)?,
         };
-        for (name, found) in defined.iter().zip(found) {
-            let symbol = found.symbol.filter(|_| found.flags.contains(SymbolFlags::CALLABLE));
-            let symbol =
-                symbol.ok_or_else(|| not_patchable(versions, name, "the version defines no function by this name"))?;
-            // The names are sorted.
-            code.functions.push(((*name).clone(), VersionFunction { address: found.address, symbol }));
+        // The names are sorted.
+        for (name, found) in names.iter().zip(found) {
+            let Some(found) = found else { continue };
+            let id = found.id.filter(|_| found.flags.contains(SymbolFlags::CALLABLE));
+            let id = id.ok_or_else(|| not_patchable(versions, name, "the version defines no function by this name"))?;
+            code.functions.push((name.clone(), VersionFunction { address: found.address, id }));
         }
         if code.is_plain {
             return Ok(());
@@ -257,6 +238,34 @@ impl Patch {
             let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name.as_str())).collect();
             code.dylib.lookup(&requests, RequiredState::Ready)?;
         }
+    }
+
+    /// Whether a version with these definitions has the required functions, and at least one function.
+    fn is_complete(&self, names: &[Name], ready: &ReadyDefinitions) -> bool {
+        let is_missing =
+            |(name, found): (&Name, &Option<ReadyDefinition>)| found.is_none() && self.required.contains(name);
+        ready.iter().any(Option::is_some) && !names.iter().zip(ready).any(is_missing)
+    }
+
+    /// Looks up those of the functions that the version defines, and its variables.
+    #[cold]
+    fn look_up_functions(&self, code: &VersionCode, names: &[Name]) -> Result<ReadyDefinitions> {
+        let is_defined: SmallVec<[bool; 8]> =
+            names.iter().map(|name| code.dylib.symbol_flags(name.as_str()).is_some()).collect();
+        // A version must define the required functions, and at least one function.
+        let has_none = !is_defined.contains(&true);
+        let undefined = names.iter().zip(&is_defined).filter(|(_, is_defined)| !**is_defined).map(|(name, _)| name);
+        let missing = undefined.filter(|name| has_none || self.required.contains(name));
+        let missing: Vec<String> = missing.map(Name::to_string).collect();
+        if !missing.is_empty() {
+            let (needed_by, searched, failed) = (None, vec![code.dylib.name().to_string()], Vec::new());
+            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched, failed }.into());
+        }
+        let defined = names.iter().zip(&is_defined).filter(|(_, is_defined)| **is_defined).map(|(name, _)| name);
+        let requests: SmallVec<[_; 4]> =
+            defined.chain(code.variables.keys()).map(|name| SymbolRequest::required(name.as_str())).collect();
+        let mut found = code.dylib.lookup(&requests, RequiredState::Ready)?.into_iter().map(ReadyDefinition::from);
+        Ok(is_defined.iter().map(|is_defined| is_defined.then(|| found.next()).flatten()).collect())
     }
 
     /// Runs the initialisers and pins the version. `failures` is the number of failed objects before the first initialiser
@@ -290,10 +299,10 @@ fn pin_functions(code: &VersionCode) -> std::result::Result<Pin, String> {
         // One pin is enough, because the functions have one tracker.
         let is_there = match &pin {
             None => {
-                pin = function.symbol.ready_pin();
+                pin = code.dylib.pin_ready(function.id);
                 pin.is_some()
             }
-            Some(_) => !SymbolWatch::of(&function.symbol).is_gone(),
+            Some(_) => code.dylib.has_definition(function.id),
         };
         if !is_there {
             return Err(name.to_string());
@@ -301,9 +310,6 @@ fn pin_functions(code: &VersionCode) -> std::result::Result<Pin, String> {
     }
     pin.ok_or_else(String::new)
 }
-
-/// Names of functions, mostly one.
-type NameList<'a> = SmallVec<[&'a Name; 4]>;
 
 impl PreparedPatch {
     /// The number of the version.

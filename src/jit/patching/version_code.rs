@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::jit::patching::variables::VersionVariables;
-use crate::session::{JitDylib, Pin, ResourceTracker, SymbolRef};
+use crate::jit::spare_dylibs::OrderEdits;
+use crate::session::{JitDylib, Pin, ResourceTracker, SymbolId};
 use crate::sync::Arc;
 
 /// The code of one version. No other version has names in its dylib.
@@ -13,6 +14,8 @@ pub(super) struct VersionCode {
     pub(super) dylib: JitDylib,
     /// Whether the dylib can take another version after this one (`jit/spare_dylibs.rs`).
     pub(super) is_plain: bool,
+    /// The state of the link orders for which the dylib got its own.
+    pub(super) order: Option<OrderEdits>,
     pub(super) tracker: ResourceTracker,
     /// The patchable functions that it defines, sorted by name.
     pub(super) functions: VersionFunctions,
@@ -29,7 +32,8 @@ pub(super) type VersionFunctions = SmallVec<[(Name, VersionFunction); 1]>;
 /// One function of a version.
 pub(super) struct VersionFunction {
     pub(super) address: ExecutorAddr,
-    pub(super) symbol: SymbolRef,
+    /// In the dylib of the version.
+    pub(super) id: SymbolId,
 }
 
 impl VersionCode {

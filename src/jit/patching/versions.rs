@@ -52,10 +52,11 @@ use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
 use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
 use crate::jit::patching::version_code::VersionCode;
+use crate::jit::spare_dylibs::Spare;
 use crate::memory::Word;
 use crate::platform::redirect_slot;
-use crate::session::{ClearHook, ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
-use crate::sync::{Arc, Mutex, Weak, unique_number};
+use crate::session::{ExecutionSession, JitDylib, Pin, Removal, ResourceTracker};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Weak, unique_number};
 
 /// The versions of one set of functions.
 pub(super) struct Versions {
@@ -69,6 +70,8 @@ pub(super) struct Versions {
     limits: Limits,
     /// Held by the thread that changes `state` in more than one step.
     commit_lock: ReentrantLock,
+    /// The dylib was cleared. No version can be added any more. Set with both locks held.
+    is_cleared: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -83,8 +86,6 @@ pub(super) struct Limits {
 
 #[derive(Default)]
 struct State {
-    /// The dylib was cleared. No version can be added any more.
-    is_cleared: bool,
     versions_linked: u64,
     /// Links in progress. They rely on the variables that they found.
     links_in_progress: usize,
@@ -142,8 +143,16 @@ struct RetiredVersion {
     removal: Removal,
 }
 
-/// Names of stubs, and their new targets.
-type Redirects = SmallVec<[(Name, ExecutorAddr); 1]>;
+/// A stub that gets a new target.
+struct Redirect {
+    name: Name,
+    /// `None` in offline memory.
+    slot: Option<Arc<Word>>,
+    target: ExecutorAddr,
+}
+
+/// The redirects of one commit or rollback, mostly one.
+type Redirects = SmallVec<[Redirect; 1]>;
 
 /// Numbers of versions.
 type Numbers = SmallVec<[u64; 1]>;
@@ -163,6 +172,7 @@ impl Versions {
             names,
             limits,
             commit_lock: ReentrantLock::new(),
+            is_cleared: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         })
     }
@@ -182,14 +192,20 @@ impl Versions {
     /// Detaches this from the dylib, if nothing was ever committed.
     pub(super) fn detach_if_unused(self: &Arc<Self>) {
         if self.state.lock().stubs.is_none() {
-            self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+            self.dylib.detach(&**self);
         }
     }
 
     /// Begins a link. Returns the number of its version. Variables that exist stay until [`end_link`](Self::end_link).
     pub(super) fn begin_link(self: &Arc<Self>) -> Result<u64> {
         let guard = self.lock()?;
-        self.sweep_if_due(&guard);
+        {
+            let mut state = self.state.lock();
+            if !state.is_sweep_due() && state.retired.len() < self.limits.max_versions {
+                return Ok(state.begin_link());
+            }
+        }
+        self.sweep_locked(&guard);
         let held = self.held_at_limit();
         if !held.is_empty() {
             let line = |(number, removal): &(u64, Removal)| {
@@ -199,10 +215,7 @@ impl Versions {
             let (limit, obstacles) = (self.limits.max_versions, held.iter().map(line).collect());
             return Err(ErrorKind::TooManyVersions { dylib, functions, held: held.len(), limit, obstacles }.into());
         }
-        let mut state = self.state.lock();
-        state.links_in_progress += 1;
-        state.versions_linked += 1;
-        Ok(state.versions_linked)
+        Ok(self.state.lock().begin_link())
     }
 
     /// The retired versions that are in use, if they are as many as the limit. Otherwise nothing.
@@ -219,7 +232,7 @@ impl Versions {
     }
 
     /// The dylib of a plain version that is gone, if there is one.
-    pub(super) fn take_spare(&self, jit: &JitInner) -> Option<JitDylib> {
+    pub(super) fn take_spare(&self, jit: &JitInner) -> Option<Spare> {
         jit.spare_dylibs.take(self.number)
     }
 
@@ -238,6 +251,9 @@ impl Versions {
 
     /// Checks that the signatures are the ones that earlier versions declared.
     pub(super) fn check_signatures(&self, signatures: &FxHashMap<Name, String>) -> Result<()> {
+        if signatures.is_empty() {
+            return Ok(());
+        }
         let state = self.state.lock();
         for (function, found) in signatures {
             let Some(expected) = state.signatures.get(function).filter(|expected| *expected != found) else { continue };
@@ -278,14 +294,16 @@ impl Versions {
     ) -> Result<Committed> {
         let code = version.code();
         let (mut redirects, mut new) = (Redirects::new(), Vec::new());
-        let before: SmallVec<[_; 1]> = {
+        let mut before: SmallVec<[_; 1]> = SmallVec::new();
+        {
             let state = self.state.lock();
-            code.functions.iter().map(|(name, _)| (name.clone(), state.current.get(name).copied())).collect()
-        };
-        for ((name, function), (_, current)) in code.functions.iter().zip(&before) {
-            match current {
-                Some(_) => redirects.push((name.clone(), function.address)),
-                None => new.push((name.as_str(), function.address)),
+            for (name, function) in &code.functions {
+                let current = state.current.get(name).copied();
+                match current {
+                    Some(_) => redirects.push(state.redirect(name, function.address)),
+                    None => new.push((name.as_str(), function.address)),
+                }
+                before.push((name.clone(), current));
             }
         }
         // First the steps that can fail. From here on, a clear of the dylib clears the version, and the reverse.
@@ -294,12 +312,12 @@ impl Versions {
         // reach before.
         if let Err(error) = self.define_stubs(jit, &new) {
             // The drop of the version clears its dylib. That must not clear the other versions.
-            code.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+            code.dylib.detach(&**self);
             return Err(error);
         }
         let number = code.number;
-        let target = code.pin.iter().cloned().collect();
-        let retired = self.redirect_and_retire(jit, &redirects, target, |state| {
+        let targets = code.pin.iter().cloned().collect();
+        let retired = self.redirect_and_retire(jit, &redirects, targets, |state| {
             state.live.insert(number, LiveVersion { code: version.into_code(), uses: 0, variables });
             // A signature that was declared before is equal: `check_signatures` compared it.
             state.signatures.extend(signatures);
@@ -330,7 +348,7 @@ impl Versions {
             let previous: Vec<_> =
                 undo.before.iter().filter_map(|(name, number)| Some((name.clone(), (*number)?))).collect();
             let redirect =
-                |(name, number): &(Name, u64)| Some((name.clone(), state.live[number].code.address_of(name)?));
+                |(name, number): &(Name, u64)| Some(state.redirect(name, state.live[number].code.address_of(name)?));
             let redirects: Redirects = previous.iter().filter_map(redirect).collect();
             let numbers: BTreeSet<u64> = previous.iter().map(|(_, number)| *number).collect();
             let targets = numbers.iter().filter_map(|number| state.live[number].code.pin.clone()).collect();
@@ -356,28 +374,27 @@ impl Versions {
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
-        redirects: &[(Name, ExecutorAddr)],
+        redirects: &[Redirect],
         targets: Pins,
         edit: impl FnOnce(&mut State) -> Numbers,
     ) -> Result<Vec<Removal>> {
-        let (stubs, slots) = {
+        let stubs = {
             let mut state = self.state.lock();
             state.redirect_targets = targets;
-            let slots: SmallVec<[_; 1]> = redirects.iter().map(|(name, _)| state.slots.get(name).cloned()).collect();
-            (state.stubs.as_ref().map(ResourceTracker::watch), slots)
+            state.stubs.as_ref().map(ResourceTracker::watch)
         };
         // The stubs are reclaimed if other code removed their tracker and no caller is left. The pin keeps them until all lead
         // to their new targets.
         let pin = stubs.and_then(|stubs| stubs.pin());
         if pin.is_some() {
-            for ((name, target), slot) in redirects.iter().zip(&slots) {
+            for Redirect { name, slot, target } in redirects {
                 redirect_slot(slot.as_deref(), &self.dylib, name.as_str(), *target);
             }
         }
         let (targets, unneeded) = {
             let mut state = self.state.lock();
             let targets = std::mem::take(&mut state.redirect_targets);
-            if pin.is_none() || state.is_cleared {
+            if pin.is_none() || self.is_cleared() {
                 // The slots keep the memory of stubs that no caller has any more.
                 let slots = std::mem::take(&mut state.slots);
                 drop(state);
@@ -397,8 +414,8 @@ impl Versions {
     fn retire(self: &Arc<Self>, jit: &JitInner, version: LiveVersion) -> Option<Removal> {
         pin_for_late_bindings(&jit.session, version.code.pin.as_ref());
         let LiveVersion { code, variables, .. } = version;
-        let VersionCode { number, dylib, is_plain, tracker, functions, pin, .. } = *code;
-        dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+        let VersionCode { number, dylib, is_plain, order, tracker, functions, pin, .. } = *code;
+        dylib.detach(&**self);
         drop(pin);
         let removal = tracker.remove().or_else(|error| {
             jit.session.report_error(error);
@@ -407,7 +424,7 @@ impl Versions {
         });
         // An observer of the removal may have cleared the patched dylib.
         let unneeded = match is_plain && removal.is_ok() && self.check_present().is_ok() {
-            true => jit.spare_dylibs.keep(self.number, dylib),
+            true => jit.spare_dylibs.keep(Spare { set: self.number, dylib, order }),
             false => Some(dylib),
         };
         let removed = unneeded.map(|dylib| jit.session.remove_dylib(&dylib));
@@ -467,12 +484,17 @@ impl Versions {
                 "this thread is already committing or rolling back a version of these functions; do not patch them in an observer",
             ));
         }
-        if self.state.lock().is_cleared { Err(self.gone()) } else { Ok(guard) }
+        self.check_present().map(|()| guard)
     }
 
     /// Checks that the dylib was not cleared.
     pub(super) fn check_present(&self) -> Result<()> {
-        if self.state.lock().is_cleared { Err(self.gone()) } else { Ok(()) }
+        if self.is_cleared() { Err(self.gone()) } else { Ok(()) }
+    }
+
+    fn is_cleared(&self) -> bool {
+        // Acquire pairs with the release of `clear.rs`. A thread that holds one of the locks sees the store by the lock, too.
+        self.is_cleared.load(Ordering::Acquire)
     }
 
     fn gone(&self) -> Error {
@@ -488,13 +510,9 @@ impl Versions {
         }
     }
 
-    /// Sweeps if variables wait, or if so many versions were retired since the last sweep that a visit of all is worth it. So a
-    /// commit takes the same steps however many versions are in use.
+    /// Sweeps if that is due. So a commit takes the same steps however many versions are in use.
     fn sweep_if_due(&self, guard: &ReentrantGuard<'_>) {
-        let is_due = {
-            let state = self.state.lock();
-            !state.retired_variables.is_empty() || state.retired.len() >= 2 * state.left_by_sweep + SWEEP_MIN
-        };
+        let is_due = self.state.lock().is_sweep_due();
         if is_due {
             self.sweep_locked(guard);
         }
@@ -580,8 +598,24 @@ impl State {
     fn clear(&mut self) -> State {
         let State { versions_linked, links_in_progress, .. } = *self;
         // Kept in the same step, because a link of another thread may call `end_link` at any time.
-        let cleared = State { is_cleared: true, versions_linked, links_in_progress, ..State::default() };
+        let cleared = State { versions_linked, links_in_progress, ..State::default() };
         std::mem::replace(self, cleared)
+    }
+
+    fn redirect(&self, name: &Name, target: ExecutorAddr) -> Redirect {
+        Redirect { name: name.clone(), slot: self.slots.get(name).cloned(), target }
+    }
+
+    /// Counts a link in progress, and returns the number of its version.
+    fn begin_link(&mut self) -> u64 {
+        self.links_in_progress += 1;
+        self.versions_linked += 1;
+        self.versions_linked
+    }
+
+    /// Whether variables wait for a sweep, or so many versions were retired since the last one that a visit of all is worth it.
+    fn is_sweep_due(&self) -> bool {
+        !self.retired_variables.is_empty() || self.retired.len() >= 2 * self.left_by_sweep + SWEEP_MIN
     }
 
     /// Records the version that callers of each function reach. Adds those that they reached before to `left`.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::error::Result;
 use crate::jit::patching::versions::{LiveVersion, Versions, keep_for, pin_for_late_bindings};
 use crate::session::{ClearHook, JitDylib, Removal, ResourceTracker};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 
 impl Versions {
     /// Removes the stubs, all versions and their variables as one batch.
@@ -16,7 +16,7 @@ impl Versions {
             let _guard = self.lock()?;
             self.trackers_to_remove(&self.dylib).ok_or_else(|| self.gone())?
         };
-        self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+        self.dylib.detach(&**self);
         let removals = ResourceTracker::remove_all(&trackers);
         self.cleared();
         removals
@@ -30,7 +30,7 @@ impl ClearHook for Versions {
         let state = {
             let mut state = self.state.lock();
             // Another thread has taken the versions, and removes them.
-            if state.is_cleared {
+            if self.is_cleared() {
                 return None;
             }
             // The dylib of a version whose commit failed, or that was retired, while this thread waited for the lock.
@@ -38,6 +38,7 @@ impl ClearHook for Versions {
             if *dylib != self.dylib && !state.live.values().any(|version| version.code.dylib == *dylib) {
                 return None;
             }
+            self.is_cleared.store(true, Ordering::Release);
             state.clear()
         };
         // No pin: the stubs are reclaimed, so no caller is left.
@@ -48,7 +49,7 @@ impl ClearHook for Versions {
         }
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
         let jit = self.jit.upgrade();
-        let mut dylibs: Vec<_> = jit.iter().filter_map(|jit| self.take_spare(jit)).collect();
+        let mut dylibs: Vec<_> = jit.iter().filter_map(|jit| self.take_spare(jit)).map(|spare| spare.dylib).collect();
         for LiveVersion { code, variables, .. } in state.live.into_values() {
             if let Some(jit) = &jit {
                 pin_for_late_bindings(&jit.session, code.pin.as_ref());
@@ -160,7 +161,7 @@ mod tests {
         let dylib = jit.main_dylib().inner().state.lock();
         thread::scope(|threads| {
             let clear = threads.spawn(|| versions.trackers_to_remove(jit.main_dylib()).map(drop));
-            while !versions.state.lock().is_cleared {
+            while !versions.is_cleared() {
                 thread::yield_now();
             }
             assert_eq!(versions.state.lock().links_in_progress, 1);
@@ -179,10 +180,10 @@ mod tests {
         let versions = &kernels.0.versions;
         let of_other = jit.session().create_dylib("retired").unwrap();
         assert!(versions.trackers_to_remove(&of_other).is_none());
-        assert!(!versions.state.lock().is_cleared);
+        assert!(!versions.is_cleared());
         let current = versions.state.lock().live.values().next().unwrap().code.dylib.clone();
         assert!(versions.trackers_to_remove(&current).is_some());
-        assert!(versions.state.lock().is_cleared);
+        assert!(versions.is_cleared());
         // A clear of the patched dylib meanwhile leaves the rest to the first one.
         assert!(versions.trackers_to_remove(jit.main_dylib()).is_none());
         let count = jit.session().dylibs().len();
