@@ -178,6 +178,12 @@ impl StubManager {
         Ok(move |target| stub.redirect(target))
     }
 
+    /// Whether a redirect is one store and nothing else, so that it may be made with a lock held: no observer hears of it, and no
+    /// message carries it to where the code runs.
+    pub(crate) fn redirects_by_store(&self, dylib: &JitDylib) -> bool {
+        !dylib.observers().is_active() && !self.tables.are_copied.load(Ordering::Relaxed)
+    }
+
     /// Memory of the stubs under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
         self.tables.ledger.usage(key)

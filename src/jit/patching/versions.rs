@@ -293,6 +293,8 @@ impl Versions {
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
         let code = version.code();
+        // Without an observer, the stores need no other step: `edit` makes them.
+        let is_store = jit.stubs.redirects_by_store(&self.dylib);
         let (mut redirects, mut new) = (Redirects::new(), Vec::new());
         let mut before: SmallVec<[_; 1]> = SmallVec::new();
         {
@@ -300,6 +302,7 @@ impl Versions {
             for (name, function) in &code.functions {
                 let current = state.current.get(name).copied();
                 match current {
+                    Some(_) if is_store => {}
                     Some(_) => redirects.push(state.redirect(name, function.address)),
                     None => new.push((name.as_str(), function.address)),
                 }
@@ -316,8 +319,12 @@ impl Versions {
             return Err(error);
         }
         let number = code.number;
-        let targets = code.pin.iter().cloned().collect();
+        let targets = if is_store { Pins::new() } else { code.pin.iter().cloned().collect() };
         let retired = self.redirect_and_retire(jit, &redirects, targets, |state| {
+            if is_store {
+                let old = before.iter().zip(&version.code().functions).filter(|((_, current), _)| current.is_some());
+                old.for_each(|(_, (name, function))| state.store_target(name, function.address));
+            }
             state.live.insert(number, LiveVersion { code: version.into_code(), uses: 0, variables });
             // A signature that was declared before is equal: `check_signatures` compared it.
             state.signatures.extend(signatures);
@@ -370,7 +377,7 @@ impl Versions {
 
     /// Stores the new targets, then removes the versions that are not needed any more: see the header. `targets` pins the
     /// versions of the new targets. `edit` records in the state which versions are current, and returns those that may be needed
-    /// no more.
+    /// no more. Targets that are not in `redirects` are stored by `edit`, first.
     fn redirect_and_retire(
         self: &Arc<Self>,
         jit: &JitInner,
@@ -600,6 +607,13 @@ impl State {
         // Kept in the same step, because a link of another thread may call `end_link` at any time.
         let cleared = State { versions_linked, links_in_progress, ..State::default() };
         std::mem::replace(self, cleared)
+    }
+
+    /// Redirects a stub by a store alone.
+    fn store_target(&self, name: &Name, target: ExecutorAddr) {
+        if let Some(slot) = self.slots.get(name) {
+            slot.store(target.value());
+        }
     }
 
     fn redirect(&self, name: &Name, target: ExecutorAddr) -> Redirect {
