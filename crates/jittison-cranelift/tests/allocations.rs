@@ -1,0 +1,114 @@
+//! The allocations of functions that come and go one by one: exact counts, of one thread, while many functions are live.
+
+// The error type is Cranelift's.
+#![allow(clippy::result_large_err)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use cranelift_codegen::ir;
+use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use jittison::Jit;
+use jittison_cranelift::{Grouping, JITBuilder, JITModule};
+
+/// `mov $7, %eax; ret`
+const LEAF: [u8; 6] = [0xb8, 7, 0, 0, 0, 0xc3];
+
+/// Debug builds keep a description of each graph and check each link once more.
+const DEFINITION: u64 = if cfg!(debug_assertions) { 13 } else { 4 };
+const REDEFINITION: u64 = if cfg!(debug_assertions) { 16 } else { 7 };
+
+#[test]
+fn a_definition_allocates_four_times() {
+    let mut module = module(Grouping::Single);
+    let count = median(|number| {
+        let id = declare(&mut module, number);
+        allocations_of(|| {
+            module.define_function_bytes(id, 16, &LEAF, &[]).unwrap();
+            module.finalize_definitions().unwrap();
+            assert!(!module.get_finalized_function(id).is_null());
+        })
+    });
+    assert!(count <= DEFINITION, "{count}");
+}
+
+#[test]
+fn a_removal_allocates_nothing() {
+    let mut module = module(Grouping::Single);
+    let ids: Vec<FuncId> = (0..ROUNDS).map(|number| declare(&mut module, number)).collect();
+    for id in &ids {
+        module.define_function_bytes(*id, 16, &LEAF, &[]).unwrap();
+        module.finalize_definitions().unwrap();
+    }
+    let count = median(|number| allocations_of(|| drop(module.remove_function(ids[number]).unwrap())));
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_redefinition_allocates_seven_times() {
+    let mut module = module(Grouping::Manual);
+    let id = declare(&mut module, 0);
+    let count = median(|_| {
+        // Safety: the code has the signature of the declaration.
+        allocations_of(|| drop(unsafe { module.redefine_function_bytes(id, 16, &LEAF, &[]) }.unwrap()))
+    });
+    assert!(count <= REDEFINITION, "{count}");
+}
+
+const ROUNDS: usize = 301;
+
+/// The median of the counts that `round` returns. Tables grow in a few rounds.
+fn median(round: impl FnMut(usize) -> u64) -> u64 {
+    let mut counts: Vec<u64> = (0..ROUNDS).map(round).collect();
+    counts.sort_unstable();
+    counts[ROUNDS / 2]
+}
+
+fn module(grouping: Grouping) -> JITModule {
+    let mut builder = JITBuilder::new(default_libcall_names()).unwrap();
+    builder.session(&Jit::new().unwrap()).grouping(grouping).remove_on_drop(true);
+    JITModule::new(builder)
+}
+
+fn declare(module: &mut JITModule, number: usize) -> FuncId {
+    let mut signature = module.make_signature();
+    signature.returns.push(ir::AbiParam::new(ir::types::I64));
+    module.declare_function(&format!("function_{number}"), Linkage::Export, &signature).unwrap()
+}
+
+fn allocations_of(body: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    body();
+    ALLOCATIONS.get() - before
+}
+
+thread_local! {
+    /// The allocations of this thread so far.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator with a counter.
+struct CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+// SAFETY: each method calls the same method of the system's allocator. Counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of the same method.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
