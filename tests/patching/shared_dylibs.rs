@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jittison::link::{BuiltGraph, GraphBuilder, InitializerKind, NewBlock, NewSymbol};
+use jittison::session::Visibility;
 
 use crate::support::machine_code;
 use crate::*;
@@ -101,6 +102,32 @@ fn a_spare_dylib_that_was_removed_or_filled_by_others_is_not_in_the_way() {
     drop(commit_graph(&kernels, returns("f", 4, |_| ())));
     assert!(current.is_defunct());
     assert_eq!(find(&jit, "f").call(0), 4);
+}
+
+#[test]
+fn each_version_gets_the_link_order_that_the_patched_dylib_has_at_that_time() {
+    let jit = support::new_jit();
+    let libraries = [0, 1, 2].map(|number| jit.create_dylib(&format!("library {number}")).unwrap());
+    let (before, main) = (dylibs(&jit), jit.main_dylib());
+    let kernels = patchable(&jit, "f", 0);
+    let commit = || drop(commit_graph(&kernels, returns("f", 1, |_| ())));
+    let versions = || jit.session().dylibs().into_iter().filter(|dylib| !before.contains(&dylib.id()));
+    let assert_order = || {
+        let current = versions().find(|dylib| dylib.symbol_flags("f").is_some()).unwrap();
+        assert_eq!(current.link_order(), main.search_order());
+    };
+    for library in libraries {
+        // Each order serves for three versions, so both dylibs get it.
+        for _ in 0..3 {
+            commit();
+            assert_order();
+        }
+        main.add_to_link_order(&[(library, Visibility::ExportedOnly)]).unwrap();
+    }
+    // Other code may change the order of a spare, too.
+    versions().for_each(|dylib| dylib.set_link_order(&[]).unwrap());
+    (0..2).for_each(|_| commit());
+    assert_order();
 }
 
 #[test]
