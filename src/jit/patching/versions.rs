@@ -36,11 +36,13 @@
 //! # Locks
 //!
 //! `commit_lock` is held during a commit, a rollback, a sweep and a clear. It is re-entrant, because observers run during a
-//! redirect and may clear the dylib. `state` is a leaf lock: nothing is called while it is held.
+//! redirect and may clear the dylib. `state` is a leaf lock: nothing is called while it is held. A store into a slot calls nothing if
+//! no observer hears of it and no message carries it, so a commit then makes its stores under `state`.
 
 mod clear;
+mod state;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -52,6 +54,9 @@ use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
 use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
 use crate::jit::patching::version_code::VersionCode;
+use crate::jit::patching::versions::state::{
+    LiveVersion, Numbers, Pins, Redirect, Redirects, RetiredVersion, State, Undo,
+};
 use crate::jit::spare_dylibs::Spare;
 use crate::memory::Word;
 use crate::platform::redirect_slot;
@@ -83,82 +88,6 @@ pub(super) struct Limits {
     /// The number of retired versions that may be in use.
     pub(super) max_versions: usize,
 }
-
-#[derive(Default)]
-struct State {
-    versions_linked: u64,
-    /// Links in progress. They rely on the variables that they found.
-    links_in_progress: usize,
-    /// The tracker of the stubs. The first commit creates it.
-    stubs: Option<ResourceTracker>,
-    /// The slots of the stubs. Empty in offline memory, whose code never runs.
-    slots: FxHashMap<Name, Arc<Word>>,
-    /// Pins of the versions to which a redirect in progress leads.
-    redirect_targets: Pins,
-    /// The versions that are current or in the history.
-    live: BTreeMap<u64, LiveVersion>,
-    /// For each function that is defined, the version that callers reach.
-    current: FxHashMap<Name, u64>,
-    /// The commits that can be undone, the newest at the back.
-    undo: VecDeque<Undo>,
-    retired: Vec<RetiredVersion>,
-    /// By number of a retired version: the tracker under which the dylib finds the variables that the version defined first. It
-    /// pins the version.
-    retired_variables: Vec<(u64, ResourceTracker)>,
-    /// The number of retired versions that the last sweep left.
-    left_by_sweep: usize,
-    signatures: FxHashMap<Name, String>,
-    /// The dylibs of versions that a clear of the dylib has retired. They are removed after it.
-    cleared: Vec<JitDylib>,
-}
-
-/// A version that is current or in the history.
-struct LiveVersion {
-    code: Box<VersionCode>,
-    /// How many functions have it as current version, and how many entries of the history lead back to it.
-    uses: usize,
-    /// The tracker under which the dylib finds the variables that this version defined first.
-    variables: Option<ResourceTracker>,
-}
-
-/// How to undo one commit.
-struct Undo {
-    version: u64,
-    /// For each function of the version: the version that was current before.
-    before: SmallVec<[(Name, Option<u64>); 1]>,
-}
-
-impl Undo {
-    /// The versions to which it leads back, one for each function that had one.
-    fn versions(&self) -> impl Iterator<Item = u64> {
-        self.before.iter().filter_map(|(_, number)| *number)
-    }
-}
-
-/// A version that was removed for good and is pinned.
-struct RetiredVersion {
-    number: u64,
-    /// Sorted.
-    functions: SmallVec<[Name; 1]>,
-    removal: Removal,
-}
-
-/// A stub that gets a new target.
-struct Redirect {
-    name: Name,
-    /// `None` in offline memory.
-    slot: Option<Arc<Word>>,
-    target: ExecutorAddr,
-}
-
-/// The redirects of one commit or rollback, mostly one.
-type Redirects = SmallVec<[Redirect; 1]>;
-
-/// Numbers of versions.
-type Numbers = SmallVec<[u64; 1]>;
-
-/// Pins of versions.
-type Pins = SmallVec<[Arc<Pin>; 1]>;
 
 /// The slots of new stubs, in the order of their names.
 type NewSlots = Arc<Mutex<Vec<Option<Arc<Word>>>>>;
@@ -578,9 +507,6 @@ impl Versions {
     }
 }
 
-/// So many retired versions are not worth a sweep, in addition to those that the last one left.
-const SWEEP_MIN: usize = 8;
-
 /// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
 /// through a lazy re-export that was made before the first version of the session existed and bound after it.
 pub(in crate::jit) fn pin_for_late_bindings(session: &ExecutionSession, version: Option<&Arc<Pin>>) {
@@ -597,103 +523,5 @@ pub(in crate::jit) fn keep_for(callers: &Pin, version: &Arc<Pin>) {
     if !callers.depend_on(version) {
         // Other code removed the version, so it accepts no dependants any more. It must stay in memory for ever.
         std::mem::forget(version.clone());
-    }
-}
-
-impl State {
-    /// Returns the state, and replaces it by that of a cleared dylib.
-    fn clear(&mut self) -> State {
-        let State { versions_linked, links_in_progress, .. } = *self;
-        // Kept in the same step, because a link of another thread may call `end_link` at any time.
-        let cleared = State { versions_linked, links_in_progress, ..State::default() };
-        std::mem::replace(self, cleared)
-    }
-
-    /// Redirects a stub by a store alone.
-    fn store_target(&self, name: &Name, target: ExecutorAddr) {
-        if let Some(slot) = self.slots.get(name) {
-            slot.store(target.value());
-        }
-    }
-
-    fn redirect(&self, name: &Name, target: ExecutorAddr) -> Redirect {
-        Redirect { name: name.clone(), slot: self.slots.get(name).cloned(), target }
-    }
-
-    /// Counts a link in progress, and returns the number of its version.
-    fn begin_link(&mut self) -> u64 {
-        self.links_in_progress += 1;
-        self.versions_linked += 1;
-        self.versions_linked
-    }
-
-    /// Whether variables wait for a sweep, or so many versions were retired since the last one that a visit of all is worth it.
-    fn is_sweep_due(&self) -> bool {
-        !self.retired_variables.is_empty() || self.retired.len() >= 2 * self.left_by_sweep + SWEEP_MIN
-    }
-
-    /// Records the version that callers of each function reach. Adds those that they reached before to `left`.
-    fn make_current<'a>(&mut self, functions: impl Iterator<Item = (&'a Name, u64)>, left: &mut Numbers) {
-        for (name, number) in functions {
-            self.count_use(number);
-            let before = match self.current.get_mut(name) {
-                Some(current) => Some(std::mem::replace(current, number)),
-                None => self.current.insert(name.clone(), number),
-            };
-            self.leave(before.into_iter(), left);
-        }
-    }
-
-    /// Adds a commit to the history.
-    fn push_undo(&mut self, undo: Undo) {
-        undo.versions().for_each(|number| self.count_use(number));
-        self.undo.push_back(undo);
-    }
-
-    fn count_use(&mut self, number: u64) {
-        if let Some(version) = self.live.get_mut(&number) {
-            version.uses += 1;
-        }
-    }
-
-    /// Ends one use of each version. Adds those without a use to `left`.
-    fn leave(&mut self, numbers: impl Iterator<Item = u64>, left: &mut Numbers) {
-        for number in numbers {
-            let Some(version) = self.live.get_mut(&number) else { continue };
-            version.uses -= 1;
-            if version.uses == 0 {
-                left.push(number);
-            }
-        }
-    }
-
-    /// Removes and returns those of `left` that are neither current nor in the history, sorted.
-    fn remove_unneeded(&mut self, mut left: Numbers) -> SmallVec<[LiveVersion; 1]> {
-        left.sort_unstable();
-        left.dedup();
-        left.retain(|number| self.live.get(number).is_some_and(|version| version.uses == 0));
-        let unneeded = left.iter().filter_map(|number| self.live.remove(number)).collect();
-        debug_assert!(
-            self.live.iter().all(|(number, version)| version.uses > 0 && version.uses == self.uses_of(*number))
-        );
-        unneeded
-    }
-
-    /// How often a version is current or in the history, counted again.
-    fn uses_of(&self, number: u64) -> usize {
-        let history = self.undo.iter().flat_map(Undo::versions);
-        self.current.values().copied().chain(history).filter(|used| *used == number).count()
-    }
-
-    fn describe(&self, code: &VersionCode) -> PatchVersion {
-        let functions = || code.functions.iter().map(|(name, _)| name);
-        let is_current = |name: &&Name| self.current.get(*name) == Some(&code.number);
-        PatchVersion {
-            version: code.number,
-            current: functions().filter(is_current).map(Name::to_string).collect(),
-            functions: functions().map(Name::to_string).collect(),
-            is_retired: false,
-            held_by: Vec::new(),
-        }
     }
 }

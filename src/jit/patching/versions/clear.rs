@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::error::Result;
-use crate::jit::patching::versions::{LiveVersion, Versions, keep_for, pin_for_late_bindings};
+use crate::jit::patching::versions::state::LiveVersion;
+use crate::jit::patching::versions::{Versions, keep_for, pin_for_late_bindings};
 use crate::session::{ClearHook, JitDylib, Removal, ResourceTracker};
 use crate::sync::{Arc, Ordering};
 
@@ -88,7 +89,7 @@ mod tests {
     use crate::host::Function;
     use crate::jit::inner::Jit;
     use crate::jit::patching::patchable::Patchable;
-    use crate::jit::patching::versions::SWEEP_MIN;
+    use crate::jit::patching::versions::state::SWEEP_MIN;
     use crate::link::{GraphBuilder, NewBlock, NewSymbol};
 
     const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
