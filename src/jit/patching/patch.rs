@@ -176,8 +176,8 @@ impl Patch {
         let home = versions.dylib();
         let is_plain = matches!(&self.inputs[..], [input] if input.is_plain());
         let spare = if is_plain { versions.take_spare(&self.patchable.jit.0) } else { None };
-        let mut version = UncommittedVersion::new(&self.patchable, number, is_plain, spare)?;
-        version.set_link_order()?;
+        let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number, is_plain, spare)?;
+        version.set_link_order(home)?;
         // Add all inputs, without the variables that exist already.
         self.add_inputs(&mut version, home)?;
         // Link the functions and what they need. Then run initialisers: no caller reaches the version yet.

@@ -10,27 +10,29 @@
 
 use crate::error::Result;
 use crate::jit::patching::failed_version::FailedVersion;
-use crate::jit::patching::patchable_inner::PatchableInner;
 use crate::jit::patching::variables::VersionVariables;
 use crate::jit::patching::version_code::{VersionCode, VersionFunctions};
 use crate::jit::spare_dylibs::{OrderEdits, Spare};
-use crate::sync::Arc;
+use crate::session::{ExecutionSession, JitDylib};
 
 /// A version that is linked, or is being linked, and that no caller reaches.
 pub(super) struct UncommittedVersion {
     /// `None` once it is committed. Boxed, because it is moved at each step.
     code: Option<Box<VersionCode>>,
-    /// The functions that it will replace some of.
-    patchable: Arc<PatchableInner>,
+    /// The dylib whose functions it will replace.
+    home: JitDylib,
+    session: ExecutionSession,
     /// Whether initialisers run, or one has failed in a call of other code. An exception of theirs may propagate when this is
     /// dropped.
     pub(super) is_initializing: bool,
 }
 
 impl UncommittedVersion {
-    /// Creates a version without code. A plain version goes into `spare`, if there is one.
+    /// Creates a version without code. `home` is the dylib whose functions it will replace. A plain version goes into `spare`, if
+    /// there is one.
     pub(super) fn new(
-        patchable: &Arc<PatchableInner>,
+        home: &JitDylib,
+        session: &ExecutionSession,
         number: u64,
         is_plain: bool,
         spare: Option<Spare>,
@@ -40,24 +42,25 @@ impl UncommittedVersion {
         let (tracker, dylib, order) = match reused {
             Some(reused) => reused,
             None => {
-                let name = patchable.versions.dylib().name();
+                let name = home.name();
                 let name = if is_plain { format!("{name} patches") } else { format!("{name} patch {number}") };
-                let dylib = patchable.jit.session().create_version_dylib(&name)?;
+                let dylib = session.create_version_dylib(&name)?;
                 // The dylib has no owner yet that removes it.
                 (dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?, dylib, None)
             }
         };
         let (functions, variables) = (VersionFunctions::new(), VersionVariables::default());
         let code = VersionCode { number, dylib, is_plain, order, tracker, functions, variables, pin: None };
-        Ok(UncommittedVersion { code: Some(Box::new(code)), patchable: patchable.clone(), is_initializing: false })
+        let (home, session) = (home.clone(), session.clone());
+        Ok(UncommittedVersion { code: Some(Box::new(code)), home, session, is_initializing: false })
     }
 
-    /// Gives the dylib the link order in which objects look up external symbols: the patched dylib, hidden symbols included, then
-    /// what that links against. A spare mostly has it.
-    pub(super) fn set_link_order(&mut self) -> Result<()> {
-        let (home, code) = (self.patchable.versions.dylib().clone(), self.code_mut());
+    /// Gives the dylib the link order in which objects look up external symbols: `home`, hidden symbols included, then what that links
+    /// against. A spare mostly has it.
+    pub(super) fn set_link_order(&mut self, home: &JitDylib) -> Result<()> {
+        let code = self.code_mut();
         // Read before the order, so that an edit that comes between makes the numbers differ the next time.
-        let edits = OrderEdits::of(&home, &code.dylib);
+        let edits = OrderEdits::of(home, &code.dylib);
         if code.order != Some(edits) {
             code.dylib.set_link_order(&home.full_search_order())?;
             code.order = Some(edits);
@@ -86,11 +89,10 @@ impl Drop for UncommittedVersion {
         drop(pin);
         match self.is_initializing {
             // The type of the exception and its text may lie in this code, and no later call can tell when it has ended.
-            true => FailedVersion::keep(self.patchable.versions.dylib(), dylib, tracker),
+            true => FailedVersion::keep(&self.home, dylib, tracker),
             false => {
-                let session = self.patchable.jit.session();
-                let removed = session.remove_dylib(&dylib);
-                removed.err().into_iter().for_each(|error| session.report_error(error));
+                let removed = self.session.remove_dylib(&dylib);
+                removed.err().into_iter().for_each(|error| self.session.report_error(error));
             }
         }
     }

@@ -17,84 +17,84 @@ use crate::sync::Arc;
 
 /// The versions of one set of functions.
 #[derive(Default)]
-pub(in crate::jit::patching::versions) struct State {
-    pub(in crate::jit::patching::versions) versions_linked: u64,
+pub(super) struct State {
+    pub(super) versions_linked: u64,
     /// Links in progress. They rely on the variables that they found.
-    pub(in crate::jit::patching::versions) links_in_progress: usize,
+    pub(super) links_in_progress: usize,
     /// The tracker of the stubs. The first commit creates it.
-    pub(in crate::jit::patching::versions) stubs: Option<ResourceTracker>,
+    pub(super) stubs: Option<ResourceTracker>,
     /// The slots of the stubs. Empty in offline memory, whose code never runs.
-    pub(in crate::jit::patching::versions) slots: FxHashMap<Name, Arc<Word>>,
+    pub(super) slots: FxHashMap<Name, Arc<Word>>,
     /// Pins of the versions to which a redirect in progress leads.
-    pub(in crate::jit::patching::versions) redirect_targets: Pins,
+    pub(super) redirect_targets: Pins,
     /// The versions that are current or in the history.
-    pub(in crate::jit::patching::versions) live: BTreeMap<u64, LiveVersion>,
+    pub(super) live: BTreeMap<u64, LiveVersion>,
     /// For each function that is defined, the version that callers reach.
-    pub(in crate::jit::patching::versions) current: FxHashMap<Name, u64>,
+    pub(super) current: FxHashMap<Name, u64>,
     /// The commits that can be undone, the newest at the back.
-    pub(in crate::jit::patching::versions) undo: VecDeque<Undo>,
-    pub(in crate::jit::patching::versions) retired: Vec<RetiredVersion>,
+    pub(super) undo: VecDeque<Undo>,
+    pub(super) retired: Vec<RetiredVersion>,
     /// By number of a retired version: the tracker under which the dylib finds the variables that the version defined first. It
     /// pins the version.
-    pub(in crate::jit::patching::versions) retired_variables: Vec<(u64, ResourceTracker)>,
+    pub(super) retired_variables: Vec<(u64, ResourceTracker)>,
     /// The number of retired versions that the last sweep left.
-    pub(in crate::jit::patching::versions) left_by_sweep: usize,
-    pub(in crate::jit::patching::versions) signatures: FxHashMap<Name, String>,
+    pub(super) left_by_sweep: usize,
+    pub(super) signatures: FxHashMap<Name, String>,
     /// The dylibs of versions that a clear of the dylib has retired. They are removed after it.
-    pub(in crate::jit::patching::versions) cleared: Vec<JitDylib>,
+    pub(super) cleared: Vec<JitDylib>,
 }
 
 /// A version that is current or in the history.
-pub(in crate::jit::patching::versions) struct LiveVersion {
-    pub(in crate::jit::patching::versions) code: Box<VersionCode>,
+pub(super) struct LiveVersion {
+    pub(super) code: Box<VersionCode>,
     /// How many functions have it as current version, and how many entries of the history lead back to it.
-    pub(in crate::jit::patching::versions) uses: usize,
+    pub(super) uses: usize,
     /// The tracker under which the dylib finds the variables that this version defined first.
-    pub(in crate::jit::patching::versions) variables: Option<ResourceTracker>,
+    pub(super) variables: Option<ResourceTracker>,
 }
 
 /// How to undo one commit.
-pub(in crate::jit::patching::versions) struct Undo {
-    pub(in crate::jit::patching::versions) version: u64,
+pub(super) struct Undo {
+    pub(super) version: u64,
     /// For each function of the version: the version that was current before.
-    pub(in crate::jit::patching::versions) before: SmallVec<[(Name, Option<u64>); 1]>,
+    pub(super) before: SmallVec<[(Name, Option<u64>); 1]>,
 }
 
 impl Undo {
     /// The versions to which it leads back, one for each function that had one.
-    pub(in crate::jit::patching::versions) fn versions(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn versions(&self) -> impl Iterator<Item = u64> {
         self.before.iter().filter_map(|(_, number)| *number)
     }
 }
 
 /// A version that was removed for good and is pinned.
-pub(in crate::jit::patching::versions) struct RetiredVersion {
-    pub(in crate::jit::patching::versions) number: u64,
+pub(super) struct RetiredVersion {
+    pub(super) number: u64,
     /// Sorted.
-    pub(in crate::jit::patching::versions) functions: SmallVec<[Name; 1]>,
-    pub(in crate::jit::patching::versions) removal: Removal,
+    pub(super) functions: SmallVec<[Name; 1]>,
+    pub(super) removal: Removal,
 }
 
 /// A stub that gets a new target.
-pub(in crate::jit::patching::versions) struct Redirect {
-    pub(in crate::jit::patching::versions) name: Name,
+pub(super) struct Redirect {
+    pub(super) name: Name,
     /// `None` in offline memory.
-    pub(in crate::jit::patching::versions) slot: Option<Arc<Word>>,
-    pub(in crate::jit::patching::versions) target: ExecutorAddr,
+    pub(super) slot: Option<Arc<Word>>,
+    pub(super) target: ExecutorAddr,
 }
 
 /// The redirects of one commit or rollback, mostly one.
-pub(in crate::jit::patching::versions) type Redirects = SmallVec<[Redirect; 1]>;
+pub(super) type Redirects = SmallVec<[Redirect; 1]>;
 
 /// Numbers of versions.
-pub(in crate::jit::patching::versions) type Numbers = SmallVec<[u64; 1]>;
+pub(super) type Numbers = SmallVec<[u64; 1]>;
 
 /// Pins of versions.
-pub(in crate::jit::patching::versions) type Pins = SmallVec<[Arc<Pin>; 1]>;
+pub(super) type Pins = SmallVec<[Arc<Pin>; 1]>;
 
 impl State {
     /// Returns the state, and replaces it by that of a cleared dylib.
-    pub(in crate::jit::patching::versions) fn clear(&mut self) -> State {
+    pub(super) fn clear(&mut self) -> State {
         let State { versions_linked, links_in_progress, .. } = *self;
         // Kept in the same step, because a link of another thread may call `end_link` at any time.
         let cleared = State { versions_linked, links_in_progress, ..State::default() };
@@ -102,34 +102,30 @@ impl State {
     }
 
     /// Redirects a stub by a store alone.
-    pub(in crate::jit::patching::versions) fn store_target(&self, name: &Name, target: ExecutorAddr) {
+    pub(super) fn store_target(&self, name: &Name, target: ExecutorAddr) {
         if let Some(slot) = self.slots.get(name) {
             slot.store(target.value());
         }
     }
 
-    pub(in crate::jit::patching::versions) fn redirect(&self, name: &Name, target: ExecutorAddr) -> Redirect {
+    pub(super) fn redirect(&self, name: &Name, target: ExecutorAddr) -> Redirect {
         Redirect { name: name.clone(), slot: self.slots.get(name).cloned(), target }
     }
 
     /// Counts a link in progress, and returns the number of its version.
-    pub(in crate::jit::patching::versions) fn begin_link(&mut self) -> u64 {
+    pub(super) fn begin_link(&mut self) -> u64 {
         self.links_in_progress += 1;
         self.versions_linked += 1;
         self.versions_linked
     }
 
     /// Whether variables wait for a sweep, or so many versions were retired since the last one that a visit of all is worth it.
-    pub(in crate::jit::patching::versions) fn is_sweep_due(&self) -> bool {
+    pub(super) fn is_sweep_due(&self) -> bool {
         !self.retired_variables.is_empty() || self.retired.len() >= 2 * self.left_by_sweep + SWEEP_MIN
     }
 
     /// Records the version that callers of each function reach. Adds those that they reached before to `left`.
-    pub(in crate::jit::patching::versions) fn make_current<'a>(
-        &mut self,
-        functions: impl Iterator<Item = (&'a Name, u64)>,
-        left: &mut Numbers,
-    ) {
+    pub(super) fn make_current<'a>(&mut self, functions: impl Iterator<Item = (&'a Name, u64)>, left: &mut Numbers) {
         for (name, number) in functions {
             self.count_use(number);
             let before = match self.current.get_mut(name) {
@@ -141,19 +137,19 @@ impl State {
     }
 
     /// Adds a commit to the history.
-    pub(in crate::jit::patching::versions) fn push_undo(&mut self, undo: Undo) {
+    pub(super) fn push_undo(&mut self, undo: Undo) {
         undo.versions().for_each(|number| self.count_use(number));
         self.undo.push_back(undo);
     }
 
-    pub(in crate::jit::patching::versions) fn count_use(&mut self, number: u64) {
+    pub(super) fn count_use(&mut self, number: u64) {
         if let Some(version) = self.live.get_mut(&number) {
             version.uses += 1;
         }
     }
 
     /// Ends one use of each version. Adds those without a use to `left`.
-    pub(in crate::jit::patching::versions) fn leave(&mut self, numbers: impl Iterator<Item = u64>, left: &mut Numbers) {
+    pub(super) fn leave(&mut self, numbers: impl Iterator<Item = u64>, left: &mut Numbers) {
         for number in numbers {
             let Some(version) = self.live.get_mut(&number) else { continue };
             version.uses -= 1;
@@ -164,10 +160,7 @@ impl State {
     }
 
     /// Removes and returns those of `left` that are neither current nor in the history, sorted.
-    pub(in crate::jit::patching::versions) fn remove_unneeded(
-        &mut self,
-        mut left: Numbers,
-    ) -> SmallVec<[LiveVersion; 1]> {
+    pub(super) fn remove_unneeded(&mut self, mut left: Numbers) -> SmallVec<[LiveVersion; 1]> {
         left.sort_unstable();
         left.dedup();
         left.retain(|number| self.live.get(number).is_some_and(|version| version.uses == 0));
@@ -179,12 +172,12 @@ impl State {
     }
 
     /// How often a version is current or in the history, counted again.
-    pub(in crate::jit::patching::versions) fn uses_of(&self, number: u64) -> usize {
+    pub(super) fn uses_of(&self, number: u64) -> usize {
         let history = self.undo.iter().flat_map(Undo::versions);
         self.current.values().copied().chain(history).filter(|used| *used == number).count()
     }
 
-    pub(in crate::jit::patching::versions) fn describe(&self, code: &VersionCode) -> PatchVersion {
+    pub(super) fn describe(&self, code: &VersionCode) -> PatchVersion {
         let functions = || code.functions.iter().map(|(name, _)| name);
         let is_current = |name: &&Name| self.current.get(*name) == Some(&code.number);
         PatchVersion {
@@ -198,4 +191,4 @@ impl State {
 }
 
 /// So many retired versions are not worth a sweep, in addition to those that the last one left.
-pub(in crate::jit::patching::versions) const SWEEP_MIN: usize = 8;
+pub(super) const SWEEP_MIN: usize = 8;
