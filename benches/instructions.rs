@@ -16,6 +16,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use jittison::link::{GraphBuilder, NewBlock, NewSymbol};
 use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
 use jittison::{Jit, Reloader};
 
@@ -147,6 +148,7 @@ operations! {
     link_medium = "link_medium", 10, "link a medium object and look it up";
     remove_medium = "remove_medium", 10, "remove a medium object";
     replace = "replace", 100, "replace a small object under its stub";
+    patch_graph = "patch_graph", 100, "patch a function by a graph";
     dylib_lifetime = "dylib_lifetime", 100, "create a dylib, link into it, remove it";
     empty_tracker = "empty_tracker", 500, "create and remove an empty tracker";
     ready_address = "ready_address", 1000, "address of a ready symbol";
@@ -180,6 +182,7 @@ fn run(objects: &Objects) {
     }
     link_and_remove(&jit, &dylib, &objects.medium, [link_medium, remove_medium], times("link_medium"), 4);
     replacements(&jit, &dylib, &objects.small);
+    patches(&jit);
     dylibs(&jit, &objects.small, &objects.runtime);
     let instance = objects.small.instance(1_000_000);
     let (_, _tracker) = link(&jit, &dylib, &instance);
@@ -275,6 +278,27 @@ fn replacements(jit: &Jit, dylib: &JitDylib, template: &Template) {
             old.into_iter().for_each(|old| drop(old.remove().unwrap()));
         });
     }
+}
+
+/// Patches one function again and again by a graph, as a code generator does. Each version replaces the one before, which is freed.
+fn patches(jit: &Jit) {
+    let dylib = jit.create_dylib("patched").unwrap();
+    let patchable = jit.patchable_builder(&dylib, &["patched"]).history(0).build().unwrap();
+    for number in 0..times("patch_graph") + 4 {
+        let mut body = || {
+            let mut graph = GraphBuilder::new("patched");
+            let code = graph.add_block(NewBlock::code(&[0xc3][..]));
+            graph.add_symbol(NewSymbol::function("patched", code, 0).with_size(1));
+            let mut patch = patchable.patch();
+            patch.add_graph(graph.finish().unwrap());
+            // SAFETY: nothing calls the function, and no version has initialisers.
+            let committed = unsafe { patch.link() }.unwrap().commit().unwrap();
+            assert!(committed.retired.iter().all(|old| old.is_complete()));
+        };
+        // The first ones make the dylibs that later ones use again.
+        if number < 4 { body() } else { patch_graph(&mut body) }
+    }
+    jit.session().remove_dylib(&dylib).unwrap();
 }
 
 fn dylibs(jit: &Jit, template: &Template, runtime: &[u8]) {
