@@ -61,7 +61,7 @@
 //! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
 //! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
 //! | `tracing` | `platform::TracingObserver`, which reports events to the `tracing` crate |
-//! | `watch` | [`Watcher`]: objects are reloaded when their files are written again |
+//! | `watch` | `Watcher`: objects are reloaded when their files are written again |
 //! | `unstable` | internals that the tests and the command use; a new version may change or remove them |
 //!
 //! # Platforms and limits
