@@ -68,7 +68,7 @@ fn native(function: &'static Native) -> Option<u64> {
 }
 
 /// What a thread runs, and what keeps its code in memory.
-struct Start<F> {
+pub(super) struct Start<F> {
     function: F,
     argument: *mut c_void,
     kept: Option<Box<dyn Any + Send>>,
@@ -81,7 +81,7 @@ struct Running {
     _entry: Option<CallEntry>,
 }
 
-type CStart = extern "C-unwind" fn(*mut c_void) -> c_int;
+pub(super) type CStart = extern "C-unwind" fn(*mut c_void) -> c_int;
 
 /// The key of all threads that linked code starts. `None` if the process has none left.
 fn thread_end() -> Option<&'static os::ThreadEnd> {
@@ -91,13 +91,22 @@ fn thread_end() -> Option<&'static os::ThreadEnd> {
 
 static HOOKS: StaticCell<ThreadHooks> = StaticCell::new();
 
-fn keep_versions() -> Option<Box<dyn Any + Send>> {
+pub(super) fn keep_versions() -> Option<Box<dyn Any + Send>> {
     HOOKS.get().map(|hooks| (hooks.keep)())
 }
 
 impl<F> Start<F> {
-    fn into_raw(function: F, argument: *mut c_void) -> *mut c_void {
+    pub(super) fn into_raw(function: F, argument: *mut c_void) -> *mut c_void {
         Box::into_raw(Box::new(Start { function, argument, kept: keep_versions() })).cast()
+    }
+
+    /// Drops what no thread has got.
+    ///
+    /// # Safety
+    /// As [`enter`](Self::enter).
+    pub(super) unsafe fn discard(start: *mut c_void) {
+        // SAFETY: H4 - by contract it is the value that `into_raw` has leaked, and this is the only use.
+        drop(unsafe { Box::from_raw(start.cast::<Start<F>>()) });
     }
 
     /// Enters the call of a new thread. Returns what it runs.
@@ -113,10 +122,13 @@ impl<F> Start<F> {
 }
 
 /// Enters a call that the end of the calling thread leaves.
-fn enter_thread(kept: Option<Box<dyn Any + Send>>) {
-    let running = Box::into_raw(Box::new(Running { rounds: 0, _entry: enter_host_call() }));
-    // Without memory for the value, the call is never left: what this thread may run stays in memory.
-    let _ = thread_end().is_some_and(|key| key.set(running.cast()));
+pub(super) fn enter_thread(kept: Option<Box<dyn Any + Send>>) {
+    // A function of a library that starts a thread may call another one that counts it.
+    if !thread_end().is_some_and(os::ThreadEnd::is_set) {
+        let running = Box::into_raw(Box::new(Running { rounds: 0, _entry: enter_host_call() }));
+        // Without memory for the value, the call is never left: what this thread may run stays in memory.
+        let _ = thread_end().is_some_and(|key| key.set(running.cast()));
+    }
     if let (Some(hooks), Some(kept)) = (HOOKS.get(), kept) {
         (hooks.hold)(kept);
     }
@@ -156,13 +168,13 @@ unsafe extern "C" fn pthread_create(
     let result = unsafe { os::create_thread(thread, attributes, run, start) };
     if result != 0 {
         // SAFETY: H4 - no thread was started, so nobody else has it.
-        drop(unsafe { Box::from_raw(start.cast::<Start<os::StartRoutine>>()) });
+        unsafe { Start::<os::StartRoutine>::discard(start) };
     }
     result
 }
 
 /// The function of a thread that [`pthread_create`] starts.
-extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
+pub(super) extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: H4 - `pthread_create` passes it to this thread only.
     let (function, argument) = unsafe { Start::<os::StartRoutine>::enter(start) };
     function(argument)
@@ -184,13 +196,13 @@ unsafe extern "C" fn thrd_create(thread: *mut c_void, start: CStart, argument: *
     let result = unsafe { create(thread, run_c, start) };
     if result != 0 {
         // SAFETY: H4 - no thread was started, so nobody else has it.
-        drop(unsafe { Box::from_raw(start.cast::<Start<CStart>>()) });
+        unsafe { Start::<CStart>::discard(start) };
     }
     result
 }
 
 /// The function of a thread that [`thrd_create`] starts.
-extern "C-unwind" fn run_c(start: *mut c_void) -> c_int {
+pub(super) extern "C-unwind" fn run_c(start: *mut c_void) -> c_int {
     // SAFETY: H4 - `thrd_create` passes it to this thread only.
     let (function, argument) = unsafe { Start::<CStart>::enter(start) };
     function(argument)

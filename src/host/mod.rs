@@ -20,7 +20,7 @@
 //! | `loader_functions.rs`, `loader_scopes.rs` | `dlsym` and `dladdr` for linked code, per object |
 //! | `exit_hook.rs` | `exit` of the process |
 //! | `process.rs`, `program_symbols.rs` | symbols of the process and of its program file |
-//! | `reload_point.rs`, `linked_threads.rs` | reload points of linked code; threads that it starts |
+//! | `reload_point.rs`, `linked_threads.rs`, `native_threads.rs` | reload points; threads that linked code starts; threads of a program that was started normally |
 //! | `program_image.rs` | the running executable: its local symbols, and writes to its code |
 //! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
 //! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
@@ -68,6 +68,7 @@ mod lazy_failure;
 mod linked_threads;
 mod loader_functions;
 mod loader_scopes;
+mod native_threads;
 mod numbered_targets;
 #[cfg(feature = "executor")]
 mod passed_call;
@@ -98,6 +99,7 @@ pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
 pub(crate) use linked_threads::ThreadHooks;
 pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
+pub(crate) use native_threads::are_native_threads_counted;
 pub(crate) use process::ProcessSymbol;
 #[cfg(feature = "executor")]
 pub(crate) use profile::CodeDump;
@@ -123,6 +125,7 @@ pub(crate) use {
 };
 #[cfg(feature = "unstable")]
 pub use {
+    native_threads::NativeThreads,
     process::LoadedLibrary,
     thread_locals::{StaticTls, ThreadLocalModule},
 };

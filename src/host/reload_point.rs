@@ -67,6 +67,12 @@ extern "C" fn pass_reload_point(return_address: u64) -> c_int {
     HOOKS.get().is_some_and(|hooks| (hooks.pass)(inside, return_addresses)).into()
 }
 
+/// Passes a reload point in code that is not linked, which no version replaces.
+#[cfg(feature = "unstable")]
+pub(super) fn pass_natively() {
+    pass_reload_point(0);
+}
+
 /// `int jittison_is_replaced(void)`, with the address to which it returns.
 extern "C" fn ask_is_replaced(return_address: u64) -> c_int {
     let inside = ExecutorAddr::new(return_address.wrapping_sub(1));

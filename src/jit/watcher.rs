@@ -294,6 +294,11 @@ impl fmt::Display for WatchEvent {
                         f,
                         "{line_end}{reload}; live after {time:.2} ms (read {read:.2}, link {link:.2}, commit {commit:.2})"
                     )?;
+                    match reload.retired_in_memory {
+                        0 => {}
+                        1 => f.write_str("; 1 replaced version in memory")?,
+                        count => write!(f, "; {count} replaced versions in memory")?,
+                    }
                 }
                 Ok(())
             }

@@ -29,6 +29,12 @@ impl ThreadEnd {
         // SAFETY: O2 - the key was created and is never deleted. The C library does not read what `value` points to.
         unsafe { libc::pthread_setspecific(self.0, value) == 0 }
     }
+
+    /// Whether the calling thread has a value.
+    pub(crate) fn is_set(&self) -> bool {
+        // SAFETY: O2 - the key was created and is never deleted.
+        !unsafe { libc::pthread_getspecific(self.0) }.is_null()
+    }
 }
 
 /// `pthread_create`.

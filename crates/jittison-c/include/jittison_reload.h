@@ -1,4 +1,4 @@
-/* Reload points of programs that `jittison watch` runs.
+/* Reload points of programs that `jittison watch` runs, or that were started with libjittison_hot_preload.so.
  *
  * A thread that never returns from its first function keeps every replaced version of every object in memory: it may be inside of
  * each. At a reload point it says that it is inside the versions of the functions on its stack only.
@@ -22,7 +22,8 @@
  * clang do that with -O2), or the stack grows with each reload and keeps the old versions. Or the function returns, and its caller
  * calls it again.
  *
- * Natively, and under `jittison run`, a reload point does nothing and gives 0. The program is linked without a library.
+ * Natively, and under `jittison run`, a reload point does nothing and gives 0. The program is linked without a library. If it was started
+ * with libjittison_hot_preload.so, a reload point frees replaced versions, too, and gives 0 in code that was not linked since.
  */
 #ifndef JITTISON_RELOAD_H
 #define JITTISON_RELOAD_H

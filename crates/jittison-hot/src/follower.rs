@@ -42,7 +42,7 @@ fn open(objects: &Objects) -> Result<(Program, Watcher), Error> {
 
 fn follow(program: &Program, mut watcher: Watcher) {
     loop {
-        // SAFETY: P1 - the user promises it. No version of an object of the program is freed.
+        // SAFETY: P1 - the user promises it. A version is freed only if threads pass reload points, where they promise to use nothing of it.
         let events = unsafe { watcher.wait(&program.reloader, None) };
         events.iter().for_each(|event| event.to_string().lines().for_each(print));
     }

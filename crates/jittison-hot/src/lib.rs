@@ -31,6 +31,9 @@ mod signals;
 
 use std::env;
 
+#[doc(hidden)]
+pub use jittison::host::NativeThreads;
+
 use crate::objects::Objects;
 
 /// Makes the program patchable, as [`start`] does, if it is compiled with debug assertions. Otherwise this is empty, so a release build

@@ -17,7 +17,8 @@
 //! | a variable | keeps its address |
 //!
 //! # Limits
-//! Nobody knows when a thread of the program has left a version. So versions are not freed.
+//! Unless the threads of the program are counted (`NativeThreads`), nobody knows when one has left a version.
+//! Then versions are not freed.
 
 use std::collections::BTreeMap;
 

@@ -131,7 +131,8 @@ impl Reloader {
     ///
     /// A reload of the object hooks the entries of its functions, so code of the executable calls the new ones, too. For this,
     /// the executable is compiled with `-fpatchable-function-entry=114,112`, and not stripped. From the first such reload on, the session
-    /// stays in memory until the process ends, and no version is freed: nobody knows when a thread has left one.
+    /// stays in memory until the process ends, and no version is freed: nobody knows when a thread has left one. (The library for
+    /// `LD_PRELOAD` counts the threads, so there versions are freed.)
     /// `docs/watch.md` says what follows. x86-64 only.
     ///
     /// # Errors

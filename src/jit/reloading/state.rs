@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::are_native_threads_counted;
 use crate::jit::reloading::object_version::{CodeSize, ObjectVersion};
 use crate::jit::reloading::version::Version;
 use crate::link::{
@@ -15,7 +16,7 @@ use crate::session::{JitDylib, Removal};
 #[derive(Default)]
 pub(super) struct State {
     pub(super) is_linked: bool,
-    /// Whether threads run code of versions outside of counted calls. Then no version is removed.
+    /// Whether the running executable has objects.
     pub(super) is_native: bool,
     pub(super) objects: BTreeMap<String, LiveObject>,
     globals: Globals,
@@ -177,7 +178,7 @@ impl State {
             let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked).count() as u64;
             let plan = self.with_world(home, &planned, &linked, |world| object.plan(number, before, world));
             let mut plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
-            plan.stays |= self.is_native;
+            plan.stays |= self.keeps_all();
             planned.push(PlannedVersion { object: name.to_string(), number, plan, is_linked: linked.contains(name) });
         }
         Ok(planned)
@@ -341,13 +342,18 @@ impl State {
         list
     }
 
+    /// Whether no version is removed.
+    fn keeps_all(&self) -> bool {
+        self.is_native && !are_native_threads_counted()
+    }
+
     /// What needs a version that was replaced and not removed.
     fn needs(&self, number: u64, version: &Version) -> Vec<String> {
         let functions = self.targets.iter().filter(|(_, target)| **target == number).map(|(name, _)| name);
         let functions = functions.map(|name| format!("callers of `{name}`, which no newer version defines"));
         let constants = self.constants.iter().filter(|(_, (_, of))| *of == number).map(|(name, _)| name);
         let constants = constants.map(|name| format!("readers of the constant `{name}`"));
-        let held = match self.is_native {
+        let held = match self.keeps_all() {
             true => "threads of the program, whose calls are not counted",
             false => "variables or exit handlers that it brought",
         };

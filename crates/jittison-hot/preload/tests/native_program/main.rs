@@ -7,9 +7,11 @@
 //! |---|---|
 //! | this file | a program that runs; what it is built from |
 //! | `following.rs` | what follows |
+//! | `freeing.rs` | which replaced versions are freed |
 //! | `refusing.rs` | what is refused by name |
 
 mod following;
+mod freeing;
 mod refusing;
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
