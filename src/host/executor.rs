@@ -163,6 +163,11 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
 
     // ---- reload points ----
 
+    /// Whether each thread of the process is counted as a call ([`native_threads`](super::native_threads)).
+    fn counts_native_threads(&self) -> bool {
+        false
+    }
+
     /// The functions by which linked code passes reload points and starts threads that are counted as calls. None if the code runs
     /// in another process: it would ask this one at each reload point.
     fn reload_functions(&self, _hooks: ReloadHooks) -> ReloadFunctions {

@@ -21,6 +21,7 @@ use crate::host::exit_handlers::{self, ExitScope};
 use crate::host::exit_hook::{self, ExitHook, ExitHookFn};
 use crate::host::exit_scopes::KeepAliveFn;
 use crate::host::loader_scopes::{LoaderScope, LoaderView};
+use crate::host::native_threads::are_native_threads_counted;
 use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
 use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
@@ -123,6 +124,10 @@ impl Executor for InProcess {
 
     fn exit_address(&self) -> ExecutorAddr {
         exit_hook::exit_address()
+    }
+
+    fn counts_native_threads(&self) -> bool {
+        are_native_threads_counted()
     }
 
     fn reload_functions(&self, hooks: ReloadHooks) -> ReloadFunctions {

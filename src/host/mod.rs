@@ -99,7 +99,6 @@ pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
 pub(crate) use linked_threads::ThreadHooks;
 pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
-pub(crate) use native_threads::are_native_threads_counted;
 pub(crate) use process::ProcessSymbol;
 #[cfg(feature = "executor")]
 pub(crate) use profile::CodeDump;

@@ -18,7 +18,7 @@ use crate::sync::StaticCell;
 static ALL_ARE_COUNTED: StaticCell<()> = StaticCell::new();
 
 /// Whether each thread of the process is counted as a call.
-pub(crate) fn are_native_threads_counted() -> bool {
+pub(super) fn are_native_threads_counted() -> bool {
     ALL_ARE_COUNTED.get().is_some()
 }
 

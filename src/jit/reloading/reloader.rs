@@ -292,6 +292,7 @@ impl Reloader {
     ) -> Result<Vec<Reload>> {
         let started = Instant::now();
         let TakenState { state, natives, .. } = taken;
+        state.keeps_all = state.is_native && !self.home.jit.0.executor.counts_native_threads();
         let planned = state.plan(&self.home.dylib, objects, extent)?;
         planned.iter().try_for_each(|new| natives.check(&new.object, &new.plan))?;
         let mut reloads: Vec<Reload> = planned.iter().map(|new| describe(state, new)).collect();

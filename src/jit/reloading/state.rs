@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::are_native_threads_counted;
 use crate::jit::reloading::object_version::{CodeSize, ObjectVersion};
 use crate::jit::reloading::version::Version;
 use crate::link::{
@@ -18,6 +17,8 @@ pub(super) struct State {
     pub(super) is_linked: bool,
     /// Whether the running executable has objects.
     pub(super) is_native: bool,
+    /// Whether threads run code of versions outside of counted calls. Then no version is removed.
+    pub(super) keeps_all: bool,
     pub(super) objects: BTreeMap<String, LiveObject>,
     globals: Globals,
     /// The functions of the objects that were added, before the link.
@@ -178,7 +179,7 @@ impl State {
             let number = self.last_version + 1 + planned.iter().filter(|other| other.is_linked).count() as u64;
             let plan = self.with_world(home, &planned, &linked, |world| object.plan(number, before, world));
             let mut plan = plan.map_err(|refusal| refused(name, &refusal.symbol, &refusal.problem))?;
-            plan.stays |= self.keeps_all();
+            plan.stays |= self.keeps_all;
             planned.push(PlannedVersion { object: name.to_string(), number, plan, is_linked: linked.contains(name) });
         }
         Ok(planned)
@@ -342,18 +343,13 @@ impl State {
         list
     }
 
-    /// Whether no version is removed.
-    fn keeps_all(&self) -> bool {
-        self.is_native && !are_native_threads_counted()
-    }
-
     /// What needs a version that was replaced and not removed.
     fn needs(&self, number: u64, version: &Version) -> Vec<String> {
         let functions = self.targets.iter().filter(|(_, target)| **target == number).map(|(name, _)| name);
         let functions = functions.map(|name| format!("callers of `{name}`, which no newer version defines"));
         let constants = self.constants.iter().filter(|(_, (_, of))| *of == number).map(|(name, _)| name);
         let constants = constants.map(|name| format!("readers of the constant `{name}`"));
-        let held = match self.keeps_all() {
+        let held = match self.keeps_all {
             true => "threads of the program, whose calls are not counted",
             false => "variables or exit handlers that it brought",
         };
