@@ -149,8 +149,13 @@ impl Watcher {
                 self.note(message, &mut events);
             }
             let since = Instant::now();
-            while let Ok(message) = self.messages.recv_timeout(QUIET) {
-                self.note(message, &mut events);
+            let mut changed_at = since;
+            // Other files of the folder may be written all the time.
+            while let Some(left) = QUIET.checked_sub(changed_at.elapsed()) {
+                let Ok(message) = self.messages.recv_timeout(left) else { break };
+                if self.note(message, &mut events) {
+                    changed_at = Instant::now();
+                }
             }
             if self.read_changed(&mut events) {
                 // SAFETY: J1 - the caller promises it.
@@ -162,13 +167,20 @@ impl Watcher {
         }
     }
 
-    fn note(&mut self, message: Message, events: &mut Vec<WatchEvent>) {
+    /// Notes which of the files may have changed. Says whether there are any.
+    fn note(&mut self, message: Message, events: &mut Vec<WatchEvent>) -> bool {
         match message {
-            Ok(paths) => self.changed.extend(paths),
-            Err(problem) => events.push(WatchEvent::Unread {
-                object: None,
-                error: Error::other(format!("cannot watch files: {problem}")),
-            }),
+            Ok(mut paths) => {
+                paths.retain(|path| self.files.contains_key(path));
+                let has_any = !paths.is_empty();
+                self.changed.extend(paths);
+                has_any
+            }
+            Err(problem) => {
+                let error = Error::other(format!("cannot watch files: {problem}"));
+                events.push(WatchEvent::Unread { object: None, error });
+                false
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! A watcher of files: objects follow when their files are written again.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jittison::{WatchEvent, Watcher};
@@ -124,6 +125,30 @@ fn objects_that_need_each_other_follow_together_and_others_alone() {
     }
     assert_eq!((followed, refused > 0), (vec!["f.o".to_string()], true));
     assert_eq!(watched.program.call("run"), 5);
+}
+
+#[test]
+fn other_files_that_are_written_all_the_time_hold_nothing_back() {
+    let (Some(one), Some(two)) = (c("long run(void) { return 1; }"), c("long run(void) { return 2; }")) else { return };
+    let mut watched = Watched::new(&[("a.o", &one)]);
+    let (log, is_over) = (watched.path("log"), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        let writes = threads.spawn(|| {
+            // Long enough for the reload, and the end of this test if it never comes.
+            for _ in 0..5_000 {
+                std::fs::write(&log, "a line").unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+                if is_over.load(Ordering::Relaxed) {
+                    return true;
+                }
+            }
+            false
+        });
+        watched.replace("a.o", &two);
+        assert_eq!(reloaded(&watched.wait(LONG)), ["a.o"]);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(writes.join().unwrap(), "the reload came after the last write");
+    });
 }
 
 #[test]
