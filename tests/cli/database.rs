@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use assert_cmd::Command;
 use jittison_test_support::{PrivateDir, require};
@@ -64,6 +65,26 @@ const HALF: &str = "#include \"half.h\"
 long half(long n) { return n / 2; }";
 const HEADER: &str = "long half(long n);
 #define ADD 0";
+
+#[test]
+fn other_files_that_are_written_all_the_time_hold_no_build_back() {
+    const MOST: usize = 100_000;
+    let mut program = project().start(&[]);
+    let (log, is_over) = (program.directory.join("src/log"), AtomicBool::new(false));
+    let step = program.directory.join("src/step.c");
+    std::thread::scope(|threads| {
+        let writes = threads.spawn(|| {
+            let is_going_on = |_: &usize| !is_over.load(Ordering::Relaxed);
+            (0..MOST).take_while(is_going_on).map(|_| std::fs::write(&log, "a line").unwrap()).count()
+        });
+        std::fs::write(&step, STEP.replace("ADD", "7")).unwrap();
+        let event = program.event();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(event["event"], "reloaded", "{event}");
+        let writes = writes.join().unwrap();
+        assert!(writes < MOST / 2, "the reload came after {writes} writes");
+    });
+}
 
 fn project() -> Project {
     let project = Project::new(STEP, HALF, HEADER);

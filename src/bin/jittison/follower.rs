@@ -184,13 +184,19 @@ impl State {
                 self.reload_changed(&changed, since, None);
                 continue;
             }
-            while let Ok(message) = messages.recv_timeout(QUIET) {
-                if self.take(message, &mut changed).is_break() {
+            // Other files of the folders may be written all the time.
+            let mut saved_at = Instant::now();
+            while let Some(left) = QUIET.checked_sub(saved_at.elapsed()) {
+                let Ok(message) = messages.recv_timeout(left) else { break };
+                let mut more = BTreeSet::new();
+                if self.take(message, &mut more).is_break() {
                     return;
                 }
-            }
-            for path in &changed {
-                self.is_changed_source(path);
+                for path in &more {
+                    if self.is_changed_source(path) {
+                        saved_at = Instant::now();
+                    }
+                }
             }
             self.build(since);
             // A source may read other files now.
