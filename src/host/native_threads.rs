@@ -48,13 +48,8 @@ impl NativeThreads {
         argument: *mut c_void,
         create: impl FnOnce(StartRoutine, *mut c_void) -> c_int,
     ) -> c_int {
-        let start = Start::into_raw(function, argument);
-        let result = create(run, start);
-        if result != 0 {
-            // SAFETY: H4 - `into_raw` has leaked it. By contract no thread was started, so nobody else has it.
-            unsafe { Start::<StartRoutine>::discard(start) };
-        }
-        result
+        // SAFETY: H4 - the clauses of `# Safety`; `run` is for this type of function.
+        unsafe { start_counted(function, argument, |start| create(run, start)) }
     }
 
     /// As [`start`](Self::start), for `thrd_create`.
@@ -66,17 +61,28 @@ impl NativeThreads {
         argument: *mut c_void,
         create: impl FnOnce(CStart, *mut c_void) -> c_int,
     ) -> c_int {
-        let start = Start::into_raw(function, argument);
-        let result = create(run_c, start);
-        if result != 0 {
-            // SAFETY: H4 - as above.
-            unsafe { Start::<CStart>::discard(start) };
-        }
-        result
+        // SAFETY: H4 - the clauses of `# Safety`; `run_c` is for this type of function.
+        unsafe { start_counted(function, argument, |start| create(run_c, start)) }
     }
 
     /// Passes a reload point in code of the program that is not linked.
     pub fn pass_reload_point() {
         pass_natively();
     }
+}
+
+/// Starts a thread by `create`, which gets the argument of its first function.
+///
+/// # Safety
+/// That function takes what a thread of type `F` runs from its argument, once; or no thread is started, and `create` returns another
+/// number than 0.
+#[cfg(feature = "unstable")]
+unsafe fn start_counted<F>(function: F, argument: *mut c_void, create: impl FnOnce(*mut c_void) -> c_int) -> c_int {
+    let start = Start::into_raw(function, argument);
+    let result = create(start);
+    if result != 0 {
+        // SAFETY: H4 - `into_raw` has leaked it. By contract no thread was started, so nobody else has it.
+        unsafe { Start::<F>::discard(start) };
+    }
+    result
 }
