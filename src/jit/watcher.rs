@@ -299,18 +299,8 @@ impl fmt::Display for WatchEvent {
         match self {
             WatchEvent::Reloaded { reloads, time } => {
                 for (number, reload) in reloads.iter().enumerate() {
-                    let [time, read, link, commit] =
-                        [*time, reload.read_time, reload.link_time, reload.commit_time].map(milliseconds);
                     let line_end = if number == 0 { "" } else { "\n" };
-                    write!(
-                        f,
-                        "{line_end}{reload}; live after {time:.2} ms (read {read:.2}, link {link:.2}, commit {commit:.2})"
-                    )?;
-                    match reload.retired_in_memory {
-                        0 => {}
-                        1 => f.write_str("; 1 replaced version in memory")?,
-                        count => write!(f, "; {count} replaced versions in memory")?,
-                    }
+                    write!(f, "{line_end}{}", reload.line_of_watch((*time, None), &|_| None))?;
                 }
                 Ok(())
             }
@@ -319,10 +309,6 @@ impl fmt::Display for WatchEvent {
             }
         }
     }
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 /// How long files must be quiet before their objects are reloaded.

@@ -177,20 +177,7 @@ fn memory_event(versions: &[ObjectVersion], statistics: &MemoryStatistics) -> Va
 }
 
 fn text_of(reload: &Reload, times: &Times) -> String {
-    let build = times.build.map(|time| format!("build {:.2}, ", milliseconds(time))).unwrap_or_default();
-    let kept = match reload.retired_in_memory {
-        0 => String::new(),
-        1 => "; 1 replaced version in memory".to_string(),
-        count => format!("; {count} replaced versions in memory"),
-    };
-    let line = format!(
-        "{}; live after {:.2} ms ({build}read {:.2}, link {:.2}, commit {:.2}){kept}",
-        reload.in_words(&name_of_rust),
-        milliseconds(times.total),
-        milliseconds(reload.read_time),
-        milliseconds(reload.link_time),
-        milliseconds(reload.commit_time),
-    );
+    let line = reload.watch_line(times.total, times.build, &name_of_rust);
     escape_controls(&line)
 }
 

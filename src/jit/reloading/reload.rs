@@ -39,10 +39,37 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// What changed, on one line. `readable` has another name for some functions and variables.
-    #[cfg(feature = "unstable")]
-    pub fn in_words(&self, readable: &dyn Fn(&str) -> Option<String>) -> String {
-        self.line(readable)
+    /// What changed, on one line with the times. `total` is from the notification of the kernel to the commit. `readable` has another name
+    /// for some functions and variables.
+    #[cfg(feature = "watch")]
+    pub(in crate::jit) fn line_of_watch(
+        &self,
+        (total, build): (Duration, Option<Duration>),
+        readable: &dyn Fn(&str) -> Option<String>,
+    ) -> String {
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let build = build.map(|time| format!("build {:.2}, ", milliseconds(time))).unwrap_or_default();
+        let [total, read, link, commit] = [total, self.read_time, self.link_time, self.commit_time].map(milliseconds);
+        let replaced = match self.retired_in_memory {
+            0 => String::new(),
+            1 => "; 1 replaced version in memory".to_string(),
+            count => format!("; {count} replaced versions in memory"),
+        };
+        let line = self.line(readable);
+        format!(
+            "{line}; live after {total:.2} ms ({build}read {read:.2}, link {link:.2}, commit {commit:.2}){replaced}"
+        )
+    }
+
+    /// As `jittison watch` prints it.
+    #[cfg(all(feature = "watch", feature = "unstable"))]
+    pub fn watch_line(
+        &self,
+        total: Duration,
+        build: Option<Duration>,
+        readable: &dyn Fn(&str) -> Option<String>,
+    ) -> String {
+        self.line_of_watch((total, build), readable)
     }
 
     fn line(&self, readable: &dyn Fn(&str) -> Option<String>) -> String {
