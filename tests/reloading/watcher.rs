@@ -33,7 +33,7 @@ impl Watched {
         self.folder.path().join(name)
     }
 
-    /// Writes a file aside, and gives it the name.
+    /// Writes another file, and gives it the name.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let new = self.path("new");
         std::fs::write(&new, bytes).unwrap();

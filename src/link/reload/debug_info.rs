@@ -134,7 +134,7 @@ impl<'a> Tree<'a> {
             tree.close(open.drain(depth.min(open.len())..));
             let (parent, is_part) = open.last().copied().unwrap_or((None, true));
             let mut own = None;
-            if KEPT.contains(&entry.tag()) && (is_part || entry.tag() != dw::DW_TAG_formal_parameter) {
+            if READ.contains(&entry.tag()) && (is_part || entry.tag() != dw::DW_TAG_formal_parameter) {
                 let entry = Entry::read(units, dwarf, unit, (entry, parent));
                 if !entry.is_local_variable() {
                     own = Some(tree.entries.len());
@@ -315,7 +315,7 @@ const NUMBERS: [gimli::DwAt; 9] = [
     dw::DW_AT_encoding,
 ];
 /// The tags that are read.
-const KEPT: [DwTag; 29] = [
+const READ: [DwTag; 29] = [
     dw::DW_TAG_compile_unit,
     dw::DW_TAG_namespace,
     dw::DW_TAG_structure_type,

@@ -12,7 +12,7 @@
 //! | writable data that exists | is not loaded; global names are undefined, other references go to `OBJECT:SECTION` |
 //! | a `static` variable that a hook moves | the new one is loaded; the old one stays where it is, and is forgotten |
 //! | lists of initialisers and finalisers, later versions | are not loaded |
-//! | a private function of a Rust object: a closure, what returns one, what has another signature than its stub | stays as it is: calls of its own version are direct |
+//! | a private function: what has another signature than its stub; of Rust also a closure, and what returns one | stays as it is: calls of its own version are direct |
 //! | COMDAT groups | are dissolved; their definitions are weak anyway |
 //!
 //! # Why sections, not variables
