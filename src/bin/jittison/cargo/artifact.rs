@@ -75,4 +75,22 @@ no message
         assert_eq!(facts.collect::<Vec<_>>(), expected);
         assert_eq!(artifacts[0].package, Path::new("/p"));
     }
+
+    #[test]
+    fn the_list_of_a_program_and_of_a_library_stands_beside_its_first_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let list_of = |file: &str| {
+            let message = serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": "/p/Cargo.toml", "target": { "kind": ["lib"], "name": "p" },
+                "profile": { "test": false }, "filenames": [folder.path().join(file)], "executable": null,
+            });
+            Artifact::read(&message).unwrap().dependency_list()
+        };
+        for list in ["p-1.d", "library-2.d"] {
+            std::fs::write(folder.path().join(list), "").unwrap();
+        }
+        assert_eq!(list_of("libp-1.rlib"), Some(folder.path().join("p-1.d")));
+        assert_eq!(list_of("library-2"), Some(folder.path().join("library-2.d")));
+        assert_eq!(list_of("libabsent-3.rlib"), None);
+    }
 }
