@@ -32,7 +32,9 @@ mod inner;
 mod libraries;
 mod patching;
 mod program;
+#[cfg(feature = "reload")]
 mod reload_points;
+#[cfg(feature = "reload")]
 mod reloading;
 #[cfg(feature = "executor")]
 mod remote;
@@ -72,6 +74,7 @@ pub use compiling::{
 pub use inner::Jit;
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
+#[cfg(feature = "reload")]
 pub use reloading::{ObjectVersion, Reload, Reloader};
 #[cfg(feature = "executor")]
 pub use remote::RemoteFunction;

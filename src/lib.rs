@@ -54,19 +54,22 @@
 //!
 //! # Features
 //!
-//! `range-extension` is on by default.
+//! `range-extension` and `reload` are on by default.
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
+//! | `reload` | [`Reloader`]: objects of a running program are replaced |
 //! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
+//! | `executor` | code runs in another process, which may be sandboxed or of another architecture (`docs/executor.md`) |
+//! | `executor-tls` | such a connection may be encrypted; brings `rustls` |
 //! | `tracing` | `platform::TracingObserver`, which reports events to the `tracing` crate |
 //! | `watch` | `Watcher`: objects are reloaded when their files are written again |
 //! | `unstable` | internals that the tests and the command use; a new version may change or remove them |
 //!
 //! # Platforms and limits
 //!
-//! - Linux on x86-64 or AArch64 (pages of 4 KiB), ELF objects, one process. There is no remote execution.
+//! - Linux on x86-64 or AArch64 (pages of 4 KiB), ELF objects.
 //! - Code of the static thread-local models shares one to two thousand bytes of variables per process. Beyond that, thunks of the
 //!   feature `range-extension` compute the addresses.
 //! - `__start_X` and `__stop_X` span the objects that are added to a dylib before the first of them is linked.
@@ -204,9 +207,11 @@ pub use host::{Function, Symbol};
 pub use jit::TierState;
 pub use jit::{
     CodeLocation, Committed, CompileOnDemandLayer, CompileRequest, CompiledFunction, FunctionCompiler, Jit, JitBuilder,
-    ObjectVersion, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent,
-    ReOptimizeLayer, ReOptimized, Reload, Reloader, RolledBack, Stub,
+    Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program, ProgramEvent, ReOptimizeLayer,
+    ReOptimized, RolledBack, Stub,
 };
+#[cfg(feature = "reload")]
+pub use jit::{ObjectVersion, Reload, Reloader};
 #[cfg(feature = "executor")]
 pub use jit::{RemoteFunction, Restarted};
 #[cfg(feature = "watch")]

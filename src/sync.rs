@@ -37,6 +37,7 @@ pub(crate) use fair_mutex::FairMutex;
 #[cfg(loom)]
 pub(crate) use imp::Mutex as FairMutex;
 
+#[cfg_attr(not(feature = "reload"), allow(unused_imports))]
 pub(crate) use barriers::{
     are_statics_destroyed, heavy_barrier, light_barrier, prepare_barriers, serialize_processors, synchronize_processors,
 };

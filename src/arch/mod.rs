@@ -31,6 +31,7 @@ mod aarch64;
 mod code_template;
 mod crt_fragment;
 mod edge_kind;
+#[cfg(feature = "reload")]
 mod entry_hook;
 mod far_code;
 mod formula;
@@ -51,6 +52,7 @@ pub(crate) use code_template::{
 pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
 pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
+#[cfg(feature = "reload")]
 pub(crate) use entry_hook::{ENTRY_BYTES, EntryHook};
 pub(crate) use far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
 pub(crate) use formula::{Base, Formula, Frame, page_of};
@@ -283,6 +285,7 @@ impl Arch {
     }
 
     /// Whether an instruction with an edge of a kind makes the address of the edge's symbol. `before` are the bytes before the field.
+    #[cfg(feature = "reload")]
     pub(crate) fn makes_address(self, kind: EdgeKind, before: &[u8]) -> bool {
         match self {
             Arch::X86_64 => kind == EdgeKind::Delta32 && !x86_64::code::is_branch_operand(before),
@@ -349,6 +352,7 @@ impl Arch {
 
     /// How the entry of a compiled function is hooked. `before` are the bytes [before it](Self::room_before_entry), and `bytes` the
     /// [`ENTRY_BYTES`] at it. `None` if there is no room.
+    #[cfg(feature = "reload")]
     pub(crate) fn entry_hook(self, entry: ExecutorAddr, before: &[u8], bytes: &[u8]) -> Option<EntryHook> {
         match self {
             Arch::X86_64 => EntryHook::of_x86_64(entry, before, bytes),
@@ -357,6 +361,7 @@ impl Arch {
     }
 
     /// Bytes before an entry that a hook needs. `None` if entries cannot be hooked.
+    #[cfg(feature = "reload")]
     pub(crate) fn room_before_entry(self) -> Option<u64> {
         match self {
             Arch::X86_64 => Some(x86_64::entry_hook::ROOM_BEFORE_ENTRY),

@@ -172,6 +172,7 @@ impl Executor for Remote {
         self.tell(Request::RunInitializer { address: address.value() });
     }
 
+    #[cfg(feature = "reload")]
     fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
         self.call(address, &mut PassedCall::of_integers(self.arch(), &arguments))
     }

@@ -427,6 +427,7 @@ pub(super) fn run_initializer(address: ExecutorAddr) {
 }
 
 /// Calls a hook of linked code.
+#[cfg(feature = "reload")]
 pub(super) fn run_hook(address: ExecutorAddr, arguments: [u64; 3]) {
     type Hook = extern "C-unwind" fn(u64, u64, u64);
     // SAFETY: H1 - by its name, the function is one that takes two pointers and a size. H2, H3 - a reload is the only caller of

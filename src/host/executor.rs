@@ -25,15 +25,17 @@ use std::path::Path;
 
 use crate::arch::Arch;
 use crate::base::{ExecutorAddr, TlsIndex};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::call_through::LazyTarget;
 use crate::host::exit_hook::ExitHookFn;
 use crate::host::exit_scopes::KeepAliveFn;
 use crate::host::loader_scopes::LoaderView;
 use crate::host::process::ProcessSymbol;
 use crate::host::profile::Stamp;
+#[cfg(feature = "reload")]
 use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::ProgramSymbol;
+#[cfg(feature = "reload")]
 use crate::host::reload_point::{ReloadFunctions, ReloadHooks};
 use crate::host::thread_locals::StaticTls;
 #[cfg(feature = "executor")]
@@ -66,7 +68,7 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     /// The executor is this process. Or how the other one ended, before or in the call.
     #[cfg(feature = "executor")]
     fn call(&self, _address: ExecutorAddr, _call: &mut PassedCall) -> Result<()> {
-        Err(Error::other("the code of this session runs in this process; look it up with its type"))
+        Err(crate::error::Error::other("the code of this session runs in this process; look it up with its type"))
     }
 
     // ---- symbols ----
@@ -96,8 +98,9 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// The process is another one; or as [`program_symbols`](Self::program_symbols); or its code cannot be changed.
+    #[cfg(feature = "reload")]
     fn program_image(&self) -> Result<ProgramImage> {
-        Err(Error::other(
+        Err(crate::error::Error::other(
             "the code of this session runs in another process, whose executable cannot be changed from here",
         ))
     }
@@ -135,6 +138,7 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// How another process ended, before or in the call.
+    #[cfg(feature = "reload")]
     fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()>;
 
     /// Opens a scope for the exit handlers of one object.
@@ -164,12 +168,14 @@ pub(crate) trait Executor: Send + Sync + fmt::Debug {
     // ---- reload points ----
 
     /// Whether each thread of the process is counted as a call ([`native_threads`](super::native_threads)).
+    #[cfg(feature = "reload")]
     fn counts_native_threads(&self) -> bool {
         false
     }
 
     /// The functions by which linked code passes reload points and starts threads that are counted as calls. None if the code runs
     /// in another process: it would ask this one at each reload point.
+    #[cfg(feature = "reload")]
     fn reload_functions(&self, _hooks: ReloadHooks) -> ReloadFunctions {
         ReloadFunctions::default()
     }

@@ -21,12 +21,15 @@ use crate::host::exit_handlers::{self, ExitScope};
 use crate::host::exit_hook::{self, ExitHook, ExitHookFn};
 use crate::host::exit_scopes::KeepAliveFn;
 use crate::host::loader_scopes::{LoaderScope, LoaderView};
+#[cfg(feature = "reload")]
 use crate::host::native_threads::are_native_threads_counted;
 use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
 use crate::host::profile::{CodeDump, NameMap, Stamp};
 use crate::host::program::{MainFunction, ProgramStart};
+#[cfg(feature = "reload")]
 use crate::host::program_image::ProgramImage;
 use crate::host::program_symbols::{self, ProgramSymbol};
+#[cfg(feature = "reload")]
 use crate::host::reload_point::{self, ReloadFunctions, ReloadHooks};
 use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
 use crate::host::{call, loader_functions, stack_end, thread_exit_handlers};
@@ -60,6 +63,7 @@ impl Executor for InProcess {
         program_symbols::program_symbols()
     }
 
+    #[cfg(feature = "reload")]
     fn program_image(&self) -> Result<ProgramImage> {
         ProgramImage::read()
     }
@@ -86,6 +90,7 @@ impl Executor for InProcess {
         call::run_initializer(address);
     }
 
+    #[cfg(feature = "reload")]
     fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
         call::run_hook(address, arguments);
         Ok(())
@@ -126,10 +131,12 @@ impl Executor for InProcess {
         exit_hook::exit_address()
     }
 
+    #[cfg(feature = "reload")]
     fn counts_native_threads(&self) -> bool {
         are_native_threads_counted()
     }
 
+    #[cfg(feature = "reload")]
     fn reload_functions(&self, hooks: ReloadHooks) -> ReloadFunctions {
         reload_point::reload_functions(hooks)
     }

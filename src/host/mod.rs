@@ -65,9 +65,11 @@ mod exit_scopes;
 mod fork_lock;
 mod in_process;
 mod lazy_failure;
+#[cfg(feature = "reload")]
 mod linked_threads;
 mod loader_functions;
 mod loader_scopes;
+#[cfg(feature = "reload")]
 mod native_threads;
 mod numbered_targets;
 #[cfg(feature = "executor")]
@@ -75,8 +77,10 @@ mod passed_call;
 mod process;
 mod profile;
 mod program;
+#[cfg(feature = "reload")]
 mod program_image;
 mod program_symbols;
+#[cfg(feature = "reload")]
 mod reload_point;
 #[cfg(feature = "executor")]
 mod remote_call;
@@ -97,16 +101,21 @@ pub(crate) use executor::{
 pub use exit_scopes::ExitScopes;
 pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
+#[cfg(feature = "reload")]
 pub(crate) use linked_threads::ThreadHooks;
 pub(crate) use loader_scopes::{LoaderView, SymbolSearch, ViewedAddress, ViewedSymbol};
 pub(crate) use process::ProcessSymbol;
 #[cfg(feature = "executor")]
 pub(crate) use profile::CodeDump;
 pub(crate) use profile::Stamp;
+#[cfg(feature = "reload")]
 pub(crate) use program_image::{CodeWrite, ImageObject, ImageSymbol, ImageSymbolKind, ProgramImage};
 pub(crate) use program_symbols::ProgramSymbol;
+#[cfg(feature = "reload")]
 pub(crate) use reload_point::{ReloadHooks, WalkFn};
 
+#[cfg(all(feature = "unstable", feature = "reload"))]
+pub use native_threads::NativeThreads;
 #[cfg(not(feature = "unstable"))]
 pub(crate) use thread_locals::StaticTls;
 #[cfg(feature = "executor")]
@@ -124,7 +133,6 @@ pub(crate) use {
 };
 #[cfg(feature = "unstable")]
 pub use {
-    native_threads::NativeThreads,
     process::LoadedLibrary,
     thread_locals::{StaticTls, ThreadLocalModule},
 };

@@ -32,6 +32,7 @@ pub(super) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
 }
 
 /// The return addresses of this thread that the unwinder does not find, because they are below an end. `None` if they are not known.
+#[cfg(feature = "reload")]
 pub(super) fn addresses_below() -> Option<Vec<u64>> {
     // The list is gone when destructors of the thread run.
     let all = BELOW.try_with(|frames| frames.borrow().iter().cloned().collect::<Option<Vec<Vec<u64>>>>());

@@ -41,7 +41,7 @@ use crate::session::enable_calls_elsewhere;
 use crate::session::{
     ErrorReporter, Event, ExecutionSession, ManagerRank, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
 };
-use crate::sync::{Arc, Mutex, StaticCell};
+use crate::sync::{Arc, Mutex};
 
 /// Settings of a [`Jit`].
 ///
@@ -340,6 +340,7 @@ impl JitBuilder {
             executor,
             main,
             process,
+            #[cfg(feature = "reload")]
             process_symbols,
             layer,
             stubs,
@@ -347,7 +348,8 @@ impl JitBuilder {
             initializers,
             static_libraries,
             spare_dylibs: SpareDylibs::new(),
-            reload_points: StaticCell::new(),
+            #[cfg(feature = "reload")]
+            reload_points: Default::default(),
             restart_state,
         })))
     }

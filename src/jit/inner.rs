@@ -10,13 +10,14 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 #[cfg(feature = "executor")]
 use crate::executor::ExecutorProcess;
 use crate::host::Executor;
+#[cfg(feature = "reload")]
 use crate::jit::reload_points::ReloadPoints;
 use crate::jit::session_inputs::{InputSource, SessionInputs};
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
-use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StaticLibraries, StubManager};
+use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
 use crate::session::{self, ExecutionSession, JitDylib, ResourceTracker, SymbolFlags, SymbolRef, SymbolWatch};
-use crate::sync::{Arc, Mutex, StaticCell, Weak};
+use crate::sync::{Arc, Mutex, Weak};
 
 /// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
 /// and the symbols of the process.
@@ -50,7 +51,8 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) main: JitDylib,
     pub(in crate::jit) process: JitDylib,
     /// The generator of that dylib.
-    pub(in crate::jit) process_symbols: Arc<ProcessSymbols>,
+    #[cfg(feature = "reload")]
+    pub(in crate::jit) process_symbols: Arc<crate::platform::ProcessSymbols>,
     pub(in crate::jit) layer: Arc<ObjectLinkingLayer>,
     pub(in crate::jit) stubs: Arc<StubManager>,
     pub(in crate::jit) lazy: Arc<LazyReexports>,
@@ -59,7 +61,8 @@ pub(in crate::jit) struct JitInner {
     pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
     pub(in crate::jit) spare_dylibs: SpareDylibs,
     /// Set by the first reloader.
-    pub(in crate::jit) reload_points: StaticCell<Arc<ReloadPoints>>,
+    #[cfg(feature = "reload")]
+    pub(in crate::jit) reload_points: crate::sync::StaticCell<Arc<ReloadPoints>>,
     /// `None`: the session does not keep what was added.
     pub(in crate::jit) restart_state: Option<RestartState>,
 }

@@ -22,7 +22,7 @@ use std::mem;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::{ChunkList, ChunkListIter, ExecutorAddr, PrefetchHints, SecondaryMap, SegmentKind, shrunk_capacity};
+use crate::base::{ChunkList, ChunkListIter, PrefetchHints, SecondaryMap, shrunk_capacity};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{CountedMutex, DylibId, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
@@ -153,14 +153,15 @@ impl<R: HasMemory> MemoryLedger<R> {
     }
 
     /// The start and the size of the code of each resource under `key`.
-    pub fn code_of(&self, key: ResourceKey) -> Vec<(ExecutorAddr, u64)> {
+    #[cfg(feature = "reload")]
+    pub fn code_of(&self, key: ResourceKey) -> Vec<(crate::base::ExecutorAddr, u64)> {
         self.shard(key.dylib).with(|shard| {
             let owned = shard.dylibs.get(&key.dylib).and_then(|dylib_usage| dylib_usage.by_tracker.get(key.tracker));
             let mut code = Vec::new();
             owned.into_iter().for_each(|owned| {
                 owned.for_each(|one| {
                     let memory = one.memory();
-                    code.push((memory.address(SegmentKind::Code), memory.usage().code));
+                    code.push((memory.address(crate::base::SegmentKind::Code), memory.usage().code));
                 });
             });
             code

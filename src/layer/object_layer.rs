@@ -225,6 +225,7 @@ impl ObjectLinkingLayer {
     }
 
     /// The start and the size of the code of each module under a key.
+    #[cfg(feature = "reload")]
     pub(crate) fn code_of(&self, key: ResourceKey) -> Vec<(crate::base::ExecutorAddr, u64)> {
         self.inner.ledger.code_of(key)
     }

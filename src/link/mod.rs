@@ -95,6 +95,7 @@ mod plain_edges;
 mod prefix_filter;
 mod prune;
 mod range_extension;
+#[cfg(feature = "reload")]
 mod reload;
 mod resolved_link;
 mod section_part;
@@ -136,7 +137,9 @@ pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink, SealedLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
 pub(crate) use prefix_filter::PrefixFilter;
+#[cfg(feature = "reload")]
 pub use reload::Diff;
+#[cfg(feature = "reload")]
 pub(crate) use reload::{
     Globals, LiveObject, Move, NativeFunction, NativePlan, NewObject, Plan, SharedConstant, StubbedFunction, World,
     object_of_code, plan_first, plan_native,

@@ -68,6 +68,7 @@ mod signal_stack;
 mod socket;
 mod stack;
 mod static_loader;
+#[cfg(feature = "reload")]
 mod thread;
 mod vm;
 
@@ -111,6 +112,7 @@ pub(crate) use socket::{
 };
 pub(crate) use stack::return_addresses;
 pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};
+#[cfg(feature = "reload")]
 pub(crate) use thread::{StartRoutine, ThreadEnd, create_thread};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,

@@ -56,6 +56,7 @@ impl ProcessSymbols {
 
     /// From here on, linked code that needs one of these functions gets this one in its place. It gets none if neither the process nor a
     /// library has the function.
+    #[cfg(feature = "reload")]
     pub(crate) fn replace(&self, functions: &[(&'static str, ExecutorAddr)]) {
         let mut replacements = self.replacements.lock();
         replacements.retain(|(name, _)| !functions.iter().any(|(new, _)| new == name));

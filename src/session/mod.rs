@@ -97,16 +97,17 @@ mod link_order;
 mod lookup;
 mod materialize;
 mod pins;
+#[cfg(feature = "reload")]
+mod reload_point;
 mod removal;
 mod symbols;
 mod types;
 mod work;
 
 pub(crate) use background_work::BackgroundWork;
-pub(crate) use calls::pass_reload_point;
 #[cfg(loom)]
 #[doc(hidden)]
-pub use calls::{late_binding_count, pass_reload_point_with, reloaded_dylib};
+pub use calls::{late_binding_count, reloaded_dylib};
 pub(crate) use core::clear_hook::ClearHook;
 pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
@@ -131,11 +132,17 @@ pub use materialize::emission::DependencyGroup;
 pub(crate) use materialize::materialization_wait::MaterializationWait;
 #[cfg(feature = "executor")]
 pub(crate) use pins::calls::enable_calls_elsewhere;
+#[cfg(feature = "reload")]
 pub(crate) use pins::calls::hold_in_host_call;
 pub use pins::guard::Guard;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use pins::guards::end_of_thread;
+#[cfg(feature = "reload")]
+pub(crate) use reload_point::pass_reload_point;
+#[cfg(all(loom, feature = "reload"))]
+#[doc(hidden)]
+pub use reload_point::pass_reload_point_with;
 pub use removal::owning_tracker::OwningTracker;
 #[cfg(not(loom))]
 pub(crate) use removal::remove::remove_now;

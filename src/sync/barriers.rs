@@ -69,6 +69,7 @@ mod imp {
     }
 
     /// As [`synchronize_processors`], where code that threads may run was changed in place: on every architecture.
+    #[cfg_attr(not(feature = "reload"), allow(dead_code))]
     pub(crate) fn serialize_processors() {
         if !cfg!(miri) {
             synchronize_instructions();
@@ -178,6 +179,7 @@ mod imp {
     pub(crate) fn synchronize_processors() {}
 
     /// Models run no linked code.
+    #[cfg_attr(not(feature = "reload"), allow(dead_code))]
     pub(crate) fn serialize_processors() {}
 
     pub(crate) fn light_barrier() {

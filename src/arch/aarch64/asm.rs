@@ -67,6 +67,7 @@ macro_rules! define_call_through {
 }
 
 /// Defines a function without parameters that calls `$function` with its own return address. `$name` expands to its name.
+#[cfg(feature = "reload")]
 macro_rules! define_with_caller {
     ({ $($name:tt)* }, $function:path) => {
         std::arch::global_asm!(
@@ -238,6 +239,8 @@ macro_rules! define_make_call {
     };
 }
 
-pub(crate) use {define_call_through, define_stack_end, define_with_caller};
+#[cfg(feature = "reload")]
+pub(crate) use define_with_caller;
+pub(crate) use {define_call_through, define_stack_end};
 #[cfg(feature = "executor")]
 pub(crate) use {define_carrier, define_make_call};

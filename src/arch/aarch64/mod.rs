@@ -38,7 +38,9 @@ pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 4, 0x78, 30, 1, 0x
 /// What only code of this process uses.
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod native {
-    pub(crate) use super::asm::{define_call_through, define_stack_end, define_with_caller};
+    #[cfg(feature = "reload")]
+    pub(crate) use super::asm::define_with_caller;
+    pub(crate) use super::asm::{define_call_through, define_stack_end};
     #[cfg(feature = "executor")]
     pub(crate) use super::asm::{define_carrier, define_make_call};
     pub(crate) use super::instruction_cache::flush_code;

@@ -48,6 +48,7 @@ pub(crate) fn kind_name(kind: EdgeKind) -> &'static str {
 }
 
 /// Whether an instruction of a kind computes the address of its symbol, or a part of it.
+#[cfg(feature = "reload")]
 pub(crate) fn makes_address(kind: EdgeKind) -> bool {
     use Aarch64Relocation as R;
     let EdgeKind::Aarch64(relocation) = kind else { return false };

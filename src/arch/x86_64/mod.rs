@@ -4,6 +4,7 @@
 pub(crate) mod asm;
 pub(crate) mod code;
 pub(crate) mod crt_fragment;
+#[cfg(feature = "reload")]
 pub(crate) mod entry_hook;
 #[cfg(target_arch = "x86_64")]
 mod prefetch;
@@ -48,7 +49,9 @@ pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x
 /// What only code of this process uses.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod native {
-    pub(crate) use super::asm::{define_call_through, define_stack_end, define_with_caller};
+    #[cfg(feature = "reload")]
+    pub(crate) use super::asm::define_with_caller;
+    pub(crate) use super::asm::{define_call_through, define_stack_end};
     #[cfg(feature = "executor")]
     pub(crate) use super::asm::{define_carrier, define_make_call};
     pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};

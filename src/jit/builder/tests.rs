@@ -202,6 +202,7 @@ impl Executor for Recorder {
         InProcess.thread_local_alignment(module)
     }
 
+    #[cfg(feature = "reload")]
     fn run_hook(&self, address: ExecutorAddr, arguments: [u64; 3]) -> Result<()> {
         InProcess.run_hook(address, arguments)
     }

@@ -42,5 +42,7 @@ pub use outcome::{Committed, PatchVersion, RolledBack};
 pub use patch::{Patch, PreparedPatch};
 pub use patchable::{Patchable, PatchableBuilder};
 pub(in crate::jit) use patchable_inner::UnheldPatchable;
+#[cfg(feature = "reload")]
 pub(in crate::jit) use variables::publish as publish_variables;
+#[cfg(feature = "reload")]
 pub(in crate::jit) use versions::{keep_for, pin_for_late_bindings};

@@ -360,6 +360,7 @@ pub(crate) mod st {
     pub(crate) const TYPE_TLS: u8 = 6;
     pub(crate) const TYPE_GNU_IFUNC: u8 = 10;
     pub(crate) const BIND_LOCAL: u8 = 0;
+    #[cfg(feature = "reload")]
     pub(crate) const BIND_GLOBAL: u8 = 1;
     pub(crate) const BIND_WEAK: u8 = 2;
     pub(crate) const BIND_GNU_UNIQUE: u8 = 10;

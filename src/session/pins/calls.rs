@@ -27,6 +27,7 @@
 //!
 //! Model: `loom_tests/loom_version_call.rs`.
 
+#[cfg(feature = "reload")]
 use std::any::Any;
 
 use rustc_hash::FxHashMap;
@@ -89,6 +90,7 @@ impl<T> Calls<T> {
 
     /// Declares that the calling thread is inside no version but those that `held` keeps. `held` is dropped when the calls of this
     /// thread end, or at the next such declaration.
+    #[cfg(feature = "reload")]
     pub(crate) fn refresh_holding(&self, held: Box<dyn Any + Send>) {
         if !self.has_other_versions.load(Ordering::Acquire) {
             self.domain.record_of_this_thread(&LAST_CALL).refresh_holding(held);
@@ -141,6 +143,7 @@ static HOST: HostDomain = HostDomain(StaticCell::new());
 static OTHER_VERSIONS: StaticCell<()> = StaticCell::new();
 
 /// Lets the host call that this thread has just entered hold something, until the thread leaves it or passes a reload point.
+#[cfg(feature = "reload")]
 pub(crate) fn hold_in_host_call(held: Box<dyn Any + Send>) {
     if let Some(domain) = host_calls() {
         domain.record_of_this_thread(&LAST_HOST_CALL).refresh_holding(held);
@@ -148,6 +151,7 @@ pub(crate) fn hold_in_host_call(held: Box<dyn Any + Send>) {
 }
 
 /// As [`Calls::refresh_holding`], for the calls of the host, in which this thread may be inside versions of any session.
+#[cfg(feature = "reload")]
 pub(crate) fn refresh_host_calls_holding(held: Box<dyn Any + Send>) {
     if let Some(domain) = host_calls().filter(|_| OTHER_VERSIONS.get().is_none()) {
         domain.record_of_this_thread(&LAST_HOST_CALL).refresh_holding(held);

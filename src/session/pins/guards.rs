@@ -243,6 +243,7 @@ impl EpochRecord {
 
     /// As [`refresh`](Self::refresh). `held` is dropped when this thread leaves the guards or refreshes them again; at once if none
     /// is entered.
+    #[cfg(feature = "reload")]
     pub(crate) fn refresh_holding(&'static self, held: Box<dyn Any + Send>) {
         self.refresh();
         let epoch = self.epoch();

@@ -30,6 +30,7 @@ impl TrackerWatch {
     }
 
     /// Whether all resources of the tracker are released.
+    #[cfg(feature = "reload")]
     pub(crate) fn is_reclaimed(&self) -> bool {
         self.core.current().state.is_reclaimed()
     }
