@@ -113,6 +113,23 @@ fn growing_versus_closing_slabs() {
     });
 }
 
+#[test]
+fn two_first_allocations_of_a_pool_without_a_window() {
+    // One of the windows that they map is kept.
+    explore("two_first_allocations_of_a_pool_without_a_window", Some(3), 4, [1], || {
+        let options =
+            SlabPoolOptions { window_size: 0, returns_memory: false, trap_freed_code: false, ..Default::default() };
+        let memory = Arc::new(SlabPool::mapped_by_the_first_allocation(PlainMapper(Cells::new()), options));
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(PAGE)).unwrap());
+        let here = memory.allocate(&plan(PAGE)).unwrap();
+        let there = there.join().unwrap();
+        assert_disjoint(&*here, &*there, PAGE);
+        assert_eq!(memory.statistics().allocations, 2);
+        memory.statistics().windows
+    });
+}
+
 /// A pool whose first window has one free page of data.
 fn nearly_full() -> (Arc<SlabPool>, Box<dyn InFlight>) {
     let memory = pool_with(OnFull::OpenAnother);

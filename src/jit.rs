@@ -86,10 +86,10 @@ pub use symbolize::CodeLocation;
 pub use watcher::{WatchEvent, Watcher};
 
 impl Jit {
-    /// Creates a session with default settings.
+    /// Creates a session with default settings. Its code memory is mapped by the first link.
     ///
     /// # Errors
-    /// The kernel refuses address space for code memory.
+    /// As [`JitBuilder::build`]; with default settings, none that is known.
     pub fn new() -> Result<Jit> {
         Jit::builder().build()
     }

@@ -30,8 +30,8 @@ use crate::jit::session_inputs::SessionInputs;
 use crate::jit::spare_dylibs::SpareDylibs;
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
-    MemoryManager, MemoryMapper, OnFull, Placement, QuarantineManager, SingleMapper, SlabPool, SlabPoolOptions,
-    SystemMapper,
+    MemoryManager, MemoryMapper, MemoryObserver, OnFull, Placement, QuarantineManager, SingleMapper, SlabPool,
+    SlabPoolOptions, SystemMapper,
 };
 use crate::platform::{
     Debugger, InitFiniRegistry, LazyReexports, LoaderServices, ProcessSymbols, Profile, Profiler, StubManager,
@@ -245,7 +245,9 @@ impl JitBuilder {
     /// Builds the session.
     ///
     /// # Errors
-    /// The kernel refuses address space for code memory, or the file of the [`profiler`](Self::profiler) cannot be created.
+    /// The file of the [`profiler`](Self::profiler) cannot be created; or an executor has ended, or has no memory for code. The code
+    /// memory of this process is mapped by the first link, whose error says why the kernel refuses it. A
+    /// [`SlabPool`] that is passed to [`memory_manager`](Self::memory_manager) is mapped before.
     pub fn build(self) -> Result<Jit> {
         #[cfg(feature = "executor")]
         let restart_state = self.keeps_objects.then(|| self.restart_state());
@@ -270,7 +272,12 @@ impl JitBuilder {
                 ));
             }
             Some(process) => {
-                let memory = executor_memory(process, |mapper| pool(mapper, self.pool, &self.observers))?;
+                let memory = executor_memory(process, |mapper| {
+                    let pool = pool(mapper, self.pool, &self.observers)?;
+                    // So that an executor that has ended is noticed here.
+                    pool.map_first_window()?;
+                    Ok(pool)
+                })?;
                 let executor: Arc<dyn Executor> = Arc::new(Remote::new(process));
                 enable_calls_elsewhere();
                 (executor, Some(memory))
@@ -374,15 +381,15 @@ impl fmt::Debug for JitBuilder {
     }
 }
 
-/// Creates a pool of code memory that reports to the observers, if there are any.
+/// Creates a pool of code memory that reports to the observers, if there are any. It maps its first window when it first allocates.
 fn pool(
     mapper: impl MemoryMapper + 'static,
     options: SlabPoolOptions,
     observers: &[Arc<dyn Observer>],
 ) -> Result<SlabPool> {
-    if observers.is_empty() {
-        return SlabPool::with_mapper(mapper, options);
-    }
-    let observers = Observers::new(observers.to_vec());
-    SlabPool::observed(mapper, options, Arc::new(move |event| observers.deliver(&Event::Memory(event))))
+    let observer: Option<MemoryObserver> = (!observers.is_empty()).then(|| {
+        let observers = Observers::new(observers.to_vec());
+        Arc::new(move |event| observers.deliver(&Event::Memory(event))) as MemoryObserver
+    });
+    SlabPool::lazy(mapper, options, observer)
 }

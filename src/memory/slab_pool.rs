@@ -94,23 +94,56 @@ impl SlabPool {
     }
 
     fn open(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, sink: EventSink) -> Result<SlabPool> {
+        let pool = SlabPool::unmapped(mapper, options, sink)?;
+        pool.map_first_window()?;
+        Ok(pool)
+    }
+
+    /// A pool whose first allocation maps the first window.
+    ///
+    /// # Errors
+    /// The system's pages are larger than those of this crate.
+    pub(crate) fn lazy(
+        mapper: impl MemoryMapper + 'static,
+        options: SlabPoolOptions,
+        observer: Option<MemoryObserver>,
+    ) -> Result<SlabPool> {
+        SlabPool::unmapped(mapper, options, observer.map(EventSink::new).unwrap_or_default())
+    }
+
+    /// For models: a pool whose first allocation maps the first window.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn mapped_by_the_first_allocation(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> SlabPool {
+        SlabPool::lazy(mapper, options, None).expect("the pages are small")
+    }
+
+    fn unmapped(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, sink: EventSink) -> Result<SlabPool> {
         // The loader, fork handlers and the purge thread call this library later, even if the program closes it with
         // `dlclose`.
         prevent_unload();
         check_page_size(page_size())?;
-        let windows = Windows::open(Box::new(mapper), options, sink.clone())?;
+        let windows = Windows::new(Box::new(mapper), options, sink.clone());
         Ok(SlabPool { large: LargeTotals::new(windows.budget().clone(), sink), windows })
+    }
+
+    /// Maps the first window, if no allocation has.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn map_first_window(&self) -> Result<()> {
+        self.windows.map_first()
     }
 
     /// The addresses of the first window: `(base, size in bytes)`.
     pub fn window(&self) -> (ExecutorAddr, u64) {
-        let window = self.windows.first();
-        (window.mapped.base(), window.layout.size())
+        let unmapped = (ExecutorAddr::new(0), 0);
+        self.windows.first().map_or(unmapped, |window| (window.mapped.base(), window.layout.size()))
     }
 
     /// How the first window is mapped, in a few words.
     pub fn description(&self) -> &'static str {
-        self.windows.first().mapped.description()
+        self.windows.first().map_or("not mapped yet", |window| window.mapped.description())
     }
 }
 

@@ -8,8 +8,10 @@
 //! Allocations of the same group (a dylib) go into a window that has the group, while it has space: a 32-bit
 //! displacement is sure to reach only within one window. Without pooling, each allocation has a window of its own.
 //!
+//! The pool of a session maps its first window when it first allocates, so a session that links nothing maps nothing.
+//!
 //! # Locks
-//! The first window never changes, so an allocation from it takes no lock of this file. The lock of the other windows
+//! The first window is set once and never changes, so an allocation from it takes no lock of this file. The lock of the other windows
 //! is held while one of them is opened, searched or closed. Model: `loom_tests/loom_growth.rs`.
 
 use crate::base::SegmentKind;
@@ -27,13 +29,14 @@ use crate::memory::shard::PoolSpace;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::statistics::MemoryStatistics;
 use crate::memory::window::{PoolShared, ShardRef, Window};
-use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, Weak, seeded_bug};
+use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, StaticCell, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
     shared: PoolShared,
-    first: OpenWindow,
+    /// Set by [`open_first`](Self::open_first).
+    first: StaticCell<OpenWindow>,
     others: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `others` has any window. Read without its lock.
     has_others: AtomicBool,
@@ -65,37 +68,75 @@ impl OpenWindow {
 }
 
 impl Windows {
-    /// Maps the first window.
-    ///
-    /// # Errors
-    /// If the kernel refuses even the smallest window: the refusal of that one.
-    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, sink: EventSink) -> Result<Windows> {
+    /// Maps no window.
+    pub(crate) fn new(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, sink: EventSink) -> Windows {
         let shared = PoolShared {
             budget: Arc::new(Budget::new(options.budget)),
             sink,
             low_groups: Arc::new(GroupCounts::new()),
             returned_bytes: Arc::new(MappedU64::new(0)),
         };
-        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &shared)?);
-        first.window.report_mapped(&mut shared.sink.deferred().events);
-        Ok(Windows {
+        Windows {
             mapper,
             options,
             shared,
-            first,
+            first: StaticCell::new(),
             others: Mutex::ranked(Rank::Windows, Vec::new()),
             has_others: AtomicBool::new(false),
             has_low_groups: AtomicBool::new(false),
             unpooled: Mutex::new(Vec::new()),
-        })
+        }
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget
     }
 
-    pub(crate) fn first(&self) -> &Window {
-        &self.first.window
+    /// Maps the first window, if no allocation has.
+    ///
+    /// # Errors
+    /// If the kernel refuses even the smallest window: the refusal of that one.
+    pub(crate) fn map_first(&self) -> Result<()> {
+        self.first_or_open(&mut self.shared.sink.deferred().events).map(drop)
+    }
+
+    fn first_or_open(&self, events: &mut EventBuf) -> Result<&OpenWindow> {
+        loop {
+            if let Some(first) = self.first.get() {
+                return Ok(first);
+            }
+            self.open_first(events)?;
+        }
+    }
+
+    /// The first window, if it is mapped.
+    pub(crate) fn first(&self) -> Option<&Window> {
+        self.first.get().map(|first| &*first.window)
+    }
+
+    /// Maps the first window, if no other thread does so first.
+    ///
+    /// No lock is held while it is mapped, for the reason that [`allocate_from_others`](Self::allocate_from_others) has. So several
+    /// threads may map a window at once. The window of one of them is kept, and the others are unmapped without an event.
+    ///
+    /// # Errors
+    /// If the kernel refuses even the smallest window, and no other thread has mapped one: the refusal of that one.
+    #[cold]
+    fn open_first(&self, events: &mut EventBuf) -> Result<()> {
+        let new = match map_window(&*self.mapper, &self.options, self.options.placement, &self.shared) {
+            Ok(window) => OpenWindow::new(window),
+            Err(_) if self.first.get().is_some() => return Ok(()),
+            Err(refusal) => return Err(refusal),
+        };
+        let window = new.window.clone();
+        let unkept = {
+            let _others = self.others.lock();
+            self.first.set(new).err()
+        };
+        if unkept.is_none() {
+            window.report_mapped(events);
+        }
+        Ok(())
     }
 
     /// Allocates from the window that suits the plan.
@@ -116,13 +157,14 @@ impl Windows {
         if !self.options.is_pooled {
             return self.allocate_unpooled(plan, self.options.placement, events);
         }
+        let first = self.first_or_open(events)?;
         if self.has_others.load(Ordering::Relaxed)
-            && !self.first.window.contains_group(plan.group)
+            && !first.window.contains_group(plan.group)
             && let Some(result) = self.allocate_with_group(plan, events)
         {
             return result;
         }
-        match self.first.allocate(plan, events) {
+        match first.allocate(plan, events) {
             Err(error) if is_exhausted(&error) && self.options.on_full == OnFull::OpenAnother => {
                 self.allocate_from_others(plan, self.options.placement, events)
             }
@@ -212,9 +254,9 @@ impl Windows {
         Ok(allocation)
     }
 
-    /// All windows. The first window comes first.
+    /// All windows that are mapped. The first window comes first.
     pub(crate) fn all(&self) -> Vec<Arc<Window>> {
-        let mut all = vec![self.first.window.clone()];
+        let mut all: Vec<_> = self.first.get().map(|first| first.window.clone()).into_iter().collect();
         all.extend(self.others.lock().iter().map(|(_, open)| open.window.clone()));
         all.extend(self.unpooled.lock().iter().filter_map(Weak::upgrade));
         all

@@ -13,6 +13,44 @@ fn window_mappings() -> usize {
 }
 
 #[test]
+fn the_first_link_of_a_session_maps_its_code_memory() {
+    own_process!();
+    let Some(object) = c("long test(void) { return 3; }") else { return };
+    let jit = new_jit();
+    assert_eq!((window_mappings(), jit.memory_statistics().windows), (0, 0));
+    let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
+    assert_eq!((window_mappings(), jit.memory_statistics().windows), (0, 0), "nothing was linked yet");
+    assert_eq!(long_in(&jit, jit.main_dylib(), "test"), 3);
+    let mapped = window_mappings();
+    assert!(mapped > 0);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!((window_mappings(), jit.memory_statistics().windows), (mapped, 1), "the window stays for later links");
+}
+
+#[test]
+fn threads_whose_first_links_race_share_one_window() {
+    let Some(object) = c("long test(void) { return 3; }") else { return };
+    let object = ObjectBuffer::new(Arc::<[u8]>::from(object));
+    for _ in 0..50 {
+        let jit = new_jit();
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let (jit, start, object) = (&jit, &start, &object);
+                scope.spawn(move || {
+                    let dylib = jit.create_dylib(&format!("dylib {number}")).unwrap();
+                    add_object(jit, &dylib, "module.o", object.clone());
+                    start.wait();
+                    assert_eq!(long_in(jit, &dylib, "test"), 3);
+                });
+            }
+        });
+        let statistics = jit.memory_statistics();
+        assert_eq!((statistics.windows, statistics.allocations), (1, 4));
+    }
+}
+
+#[test]
 fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
     own_process!();
     let Some(object) = c("static long state = 3; static char zero[100]; long test(void) { return state++ + zero[4]; }")
@@ -21,8 +59,10 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
     };
     let object = ObjectBuffer::new(Arc::<[u8]>::from(object));
     let jit = new_jit();
+    let first = jit.main_dylib().create_tracker().unwrap();
+    jit.link_object(&first, "module.o", object.clone()).unwrap();
+    assert!(first.remove().unwrap().is_complete());
     let (before, all_before) = ((window_mappings(), held(&jit)), mappings().len());
-    assert!(before.0 > 0);
     let mut trackers = Vec::new();
     for index in 0..10_000 {
         let dylib = jit.create_dylib("module").unwrap();
@@ -42,7 +82,7 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
     }
     assert_eq!((window_mappings(), held(&jit)), before);
     assert_eq!(jit.session().dylibs().len(), 2);
-    drop(jit);
+    drop((jit, first));
     assert_eq!(window_mappings(), 0);
 }
 
