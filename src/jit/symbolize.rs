@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name, SegmentKind};
+use crate::base::{ExecutorAddr, Name, SegmentKind, sort_by_number};
 use crate::error::{Error, ErrorKind, ExecutorCrash, Result};
 use crate::jit::inner::Jit;
 use crate::session::SymbolAt;
@@ -40,7 +40,7 @@ impl Jit {
         let mut tenants = [inner.layer.tenants(), inner.stubs.tenants(), inner.lazy.tenants()].concat();
         // A tenant without code has the address of the pool, where another tenant may have its code.
         tenants.retain(|tenant| tenant.segments[SegmentKind::Code.index()].1 != 0);
-        tenants.sort_by_key(|tenant| tenant.segments[SegmentKind::Code.index()].0);
+        sort_by_number(&mut tenants, |tenant| tenant.segments[SegmentKind::Code.index()].0.value().into());
         let locate = |(address, function): (&ExecutorAddr, Option<SymbolAt>)| {
             let next = tenants.partition_point(|tenant| tenant.segments[SegmentKind::Code.index()].0 <= *address);
             let tenant = tenants.get(next.checked_sub(1)?)?;

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::base::{ExecutorAddr, Name, align_up};
+use crate::base::{ExecutorAddr, Name, align_up, sort_by_number};
 use crate::error::{MemoryFault, Result};
 use crate::link::{PartKind, SectionPart};
 use crate::memory::{Area, AreaRequest, MemoryManager, Place};
@@ -68,7 +68,7 @@ impl SectionArea {
         group: u64,
         low: bool,
     ) -> Result<Option<Arc<SectionArea>>> {
-        members.sort_unstable_by_key(|member| member.number);
+        sort_by_number(&mut members, |member| member.number.into());
         let (mut size, mut align, mut kind) = (0, 1, None);
         for Member { part, offset, .. } in &mut members {
             let end = align_up(size, part.align).and_then(|start| {

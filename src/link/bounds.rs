@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{ExecutorAddr, SegmentKind, align_up};
+use crate::base::{ExecutorAddr, SegmentKind, align_up, sort_by_number};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, Text};
 use crate::link::section_part::{PartKind, Placement, RequestedBounds, SectionPart};
@@ -59,7 +59,7 @@ fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
 
 /// Sections with `SHF_LINK_ORDER` have the order of the sections that they are linked to. Others come first.
 fn sort_by_link_order(graph: &LinkGraph, blocks: &mut [BlockId]) {
-    blocks.sort_by_key(|id| graph.blocks[id.index()].linked_to);
+    sort_by_number(blocks, |id| graph.blocks[id.index()].linked_to.map_or(0, |linked| u128::from(linked.0) + 1));
 }
 
 /// Defines the bounds of the object's own sections: each start symbol as the first byte of the first block, and each

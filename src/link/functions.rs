@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{ExecutorAddr, SegmentKind};
+use crate::base::{ExecutorAddr, SegmentKind, pair, sort_by_number};
 use crate::link::call_frames::{self, CallFrame};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex, Text};
@@ -55,8 +55,9 @@ fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
         let block = BlockId(block);
         let graph = link.graph();
         // Global names come first, then names with a size.
-        names.sort_by_key(|name| {
-            (name.offset, graph.symbols[name.symbol.index()].is_local(), name.size == 0, name.symbol)
+        sort_by_number(&mut names, |name| {
+            let (is_local, has_no_size) = (graph.symbols[name.symbol.index()].is_local(), name.size == 0);
+            pair(name.offset, u64::from(is_local) << 33 | u64::from(has_no_size) << 32 | u64::from(name.symbol.0))
         });
         names.dedup_by_key(|name| name.offset);
         let ends: Vec<u64> = names.iter().skip(1).map(|next| next.offset).chain([u64::MAX]).collect();

@@ -24,7 +24,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{RecycledVec, SegmentKind, impl_recycle};
+use crate::base::{RecycledVec, SegmentKind, impl_recycle, pair, sort_by_number};
 use crate::link::graph::{Binding, Block, BlockId, Definition, GraphSymbol, LinkGraph, Role};
 use crate::link::use_recorder;
 
@@ -257,8 +257,8 @@ impl Groups {
         let blocks = || graph.blocks().filter(|(_, block)| !block.is_dropped);
         let mut by_group: Vec<_> = blocks().filter_map(|(id, block)| Some((block.group?, id))).collect();
         let mut by_section: Vec<_> = blocks().filter_map(|(id, block)| Some((block.linked_to?, id))).collect();
-        by_group.sort_unstable();
-        by_section.sort_unstable();
+        sort_by_number(&mut by_group, |(group, id)| pair(*group, id.0));
+        sort_by_number(&mut by_section, |(section, id)| pair(section.0, id.0));
         Groups { by_group, by_section }
     }
 

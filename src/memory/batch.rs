@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::ops::Range;
 
-use crate::base::SegmentKind;
+use crate::base::{SegmentKind, pair, sort_by_number};
 use crate::error::Result;
 use crate::memory::allocation::{Finalized, InFlight};
 use crate::memory::extended::{Extended, with_large_sections};
@@ -85,7 +85,10 @@ fn seal_merged(members: &[Member]) -> Result<()> {
         })
         .filter(|(_, _, range)| !range.is_empty())
         .collect();
-    spans.sort_unstable_by_key(|(window, pool, range)| (Arc::as_ptr(window) as usize, pool.index(), range.start));
+    // An offset in a window has 31 bits.
+    sort_by_number(&mut spans, |(window, pool, range)| {
+        pair(Arc::as_ptr(window) as usize as u64, (pool.index() as u64) << 32 | range.start)
+    });
     let mut runs: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = Vec::new();
     for (window, pool, range) in spans {
         match runs.last_mut() {

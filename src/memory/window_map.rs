@@ -5,7 +5,7 @@
 //! different moments.
 
 use crate::arch::PAGE_SIZE;
-use crate::base::{ExecutorAddr, SegmentKind};
+use crate::base::{ExecutorAddr, SegmentKind, sort_by_number};
 use crate::memory::layout::{CHUNK, granule_size};
 use crate::memory::memory_map::{MemoryRange, PoolMap, SlabMap, WindowMap};
 use crate::memory::page_set::PageSet;
@@ -69,9 +69,9 @@ fn map_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, copies: &[ShardCo
         slab.start = slab.start.offset(slab.size - open_bytes);
         slab.size = open_bytes;
     }
-    all_ranges.sort_unstable_by_key(|range: &MemoryRange| range.start);
-    slabs.sort_unstable_by_key(|slab| slab.start);
-    resident.sort_unstable();
+    sort_by_number(&mut all_ranges, |range: &MemoryRange| range.start.value().into());
+    sort_by_number(&mut slabs, |slab| slab.start.value().into());
+    sort_by_number(&mut resident, |(start, _)| start.value().into());
     PoolMap { pool, start, size, slabs, ranges: all_ranges, resident }
 }
 

@@ -19,6 +19,7 @@ use std::mem;
 
 use rustc_hash::FxHashMap;
 
+use crate::base::sort_by_number;
 use crate::error::Result;
 use crate::link::change_record::{RemovedSymbol, Unchecked};
 use crate::link::edge_rules;
@@ -85,7 +86,7 @@ fn check_blocks(graph: &LinkGraph, blocks: &[BlockId]) -> Result<()> {
 /// Two edges with a common byte.
 fn overlapping(edges: &[Edge]) -> Option<(Edge, Edge)> {
     let mut order: Vec<Edge> = edges.to_vec();
-    order.sort_by_key(|edge| edge.offset);
+    sort_by_number(&mut order, |edge| edge.offset.into());
     let overlaps = |pair: &&[Edge]| u64::from(pair[0].offset) + pair[0].kind.width() as u64 > pair[1].offset.into();
     order.windows(2).find(overlaps).map(|pair| (pair[1], pair[0]))
 }

@@ -14,7 +14,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::SegmentKind;
+use crate::base::{SegmentKind, pair, sort_by_number};
 use crate::error::Result;
 use crate::link::change_record::{ChangeRecord, ClaimedDefinition, OriginalSymbol, Promise};
 use crate::link::claim::is_private;
@@ -136,7 +136,7 @@ impl LinkGraph {
     fn changed_definitions(&self, changes: &ChangeRecord) -> FxHashMap<&[u8], SymbolIndex> {
         let visible = changes.symbols.keys().copied().filter(|index| self.is_visible_definition(*index));
         let mut visible: Vec<SymbolIndex> = visible.collect();
-        visible.sort_unstable_by_key(|index| (self.symbols[index.index()].binding == Binding::Weak, *index));
+        sort_by_number(&mut visible, |index| pair(self.symbols[index.index()].binding == Binding::Weak, index.0));
         let mut by_name = FxHashMap::default();
         for index in visible {
             by_name.entry(self.name_bytes(index)).or_insert(index);

@@ -3,6 +3,7 @@
 //! The frame table takes the start and the size of a function from its record. A record that covers more than its code
 //! would describe the code behind it.
 
+use crate::base::sort_by_number;
 use crate::error::Result;
 use crate::link::change_record::Unchecked;
 use crate::link::frames;
@@ -31,7 +32,7 @@ impl LinkGraph {
             Err(problem) => return self.refuse(table, 0, format!("the unwind table cannot be read: {problem}")),
         };
         let mut edges: Vec<_> = self.edges(table).to_vec();
-        edges.sort_by_key(|edge| edge.offset);
+        sort_by_number(&mut edges, |edge| edge.offset.into());
         for (at, size) in records {
             // The function's start follows the record's length and the distance to its CIE.
             let start = at + 8;

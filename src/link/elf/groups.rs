@@ -14,6 +14,7 @@
 use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{LittleEndian, U32};
 
+use crate::base::{pair, sort_by_number};
 use crate::error::Error;
 use crate::link::elf::{ElfObject, LE, SectionHeader, shn, st};
 use crate::link::graph::SymbolIndex;
@@ -75,7 +76,7 @@ impl<'a> Groups<'a> {
             Some(((*group_of.get(section.ok()??)?)?, *symbol))
         };
         let mut others: Vec<(usize, SymbolIndex)> = others.iter().filter_map(in_group).collect();
-        others.sort_unstable();
+        sort_by_number(&mut others, |(group, symbol)| pair(*group as u64, symbol.0));
         let mut rest = &others[..];
         for (number, Group { signature, members }) in groups.iter().enumerate() {
             let own;
@@ -98,7 +99,7 @@ impl<'a> Groups<'a> {
                 self.members.extend(own.iter().map(|(_, symbol)| (*symbol, *signature)));
             }
         }
-        self.members.sort_unstable();
+        sort_by_number(&mut self.members, |(member, signature)| pair(member.0, signature.0));
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use std::ops::Range;
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::{RecycledVec, SegmentKind, until_nul};
+use crate::base::{RecycledVec, SegmentKind, sort_by_number, until_nul};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::groups::GRP_COMDAT;
@@ -204,7 +204,7 @@ impl<'data> Reader<'_, 'data> {
             return Ok(());
         }
         let mut sorted: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
-        sorted.sort_unstable_by_key(|range| range.start);
+        sort_by_number(&mut sorted, |range| range.start as u128);
         match sorted.windows(2).find(|pair| pair[1].start < pair[0].end) {
             None => Ok(()),
             Some(pair) => {

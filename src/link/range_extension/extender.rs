@@ -8,7 +8,7 @@
 use super::decode_starts::DecodeStarts;
 use super::type_tables;
 use crate::arch::{EdgeKind, FarCode, FarReference, FarValue};
-use crate::base::{ExecutorAddr, SegmentKind};
+use crate::base::{ExecutorAddr, SegmentKind, sort_by_number};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge};
 use crate::link::resolved_link::ResolvedLink;
@@ -43,7 +43,7 @@ impl RangeExtender {
         bytes: &mut [u8],
         mut far: Vec<Edge>,
     ) -> Result<(), Error> {
-        far.sort_by_key(|edge| edge.offset);
+        sort_by_number(&mut far, |edge| edge.offset.into());
         if link.graph.blocks[id.index()].pool == SegmentKind::Code {
             self.extend_code(link, id, bytes, &far)
         } else {
@@ -112,7 +112,7 @@ impl RangeExtender {
         let mut fields: Vec<usize> = addresses().map(|edge| edge.offset as usize).collect();
         fields.sort_unstable();
         let mut tables = type_tables::change_encoding(bytes, starts.of_block(id), &fields);
-        tables.sort_by_key(|table| table.end);
+        sort_by_number(&mut tables, |table| table.end as u128);
         let is_in_table = |edge: &Edge| {
             let at = edge.offset as usize;
             let next = tables.partition_point(|table| table.end <= at);

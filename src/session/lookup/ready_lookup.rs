@@ -10,7 +10,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{ExecutorAddr, Name, RecycledVec, count_step, impl_recycle};
+use crate::base::{ExecutorAddr, Name, RecycledVec, count_step, impl_recycle, sort_by_number};
 use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib, LinkCache};
 use crate::session::core::symbol_ref::{DependencyRef, LookupResult, LookupResults, NameOf, SymbolRef};
 use crate::session::lookup::{long_order, ready_alias};
@@ -73,7 +73,7 @@ impl ReadyLookup {
             }
         }
         if !is_sorted {
-            dependencies.sort_unstable_by_key(|dependency: &DependencyRef<'_>| dependency.dylib_index);
+            sort_by_number(dependencies, |dependency: &DependencyRef<'_>| dependency.dylib_index.into());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! There is no index: one call visits all symbols once, however many addresses it has. So ask for many addresses in one
 //! call.
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, pair, sort_by_number};
 use crate::session::core::execution_session::ExecutionSession;
 use crate::session::core::jit_dylib::{JitDylib, SymbolTable};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
@@ -40,7 +40,7 @@ impl JitDylib {
 /// For each address, the innermost symbol of `dylibs` that contains it.
 fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
     let mut wanted: Vec<(ExecutorAddr, usize)> = addresses.iter().copied().zip(0..).collect();
-    wanted.sort_unstable();
+    sort_by_number(&mut wanted, |(address, index)| pair(address.value(), *index as u64));
     let mut found = vec![None; addresses.len()];
     for dylib in dylibs {
         find_in(&dylib.inner().state.lock().table, dylib, &wanted, &mut found);

@@ -19,6 +19,7 @@
 
 use smallvec::SmallVec;
 
+use crate::base::{pair, sort_by_number};
 use crate::session::pins::pin_table::{Neighbours, PIECE, PinTable, Released, TABLES};
 use crate::session::pins::pinned::{Defunct, Pinned};
 use crate::session::pins::witnesses::Witnesses;
@@ -263,7 +264,7 @@ impl<T: Pinned> PinGraph<T> {
 
 /// Sorts trackers by creation, the newest first.
 pub(crate) fn newest_first<T: Pinned>(batch: &mut [Arc<T>]) {
-    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib_serial(), core.serial())));
+    sort_by_number(batch, |core| !pair(core.dylib_serial(), core.serial()));
 }
 
 #[cfg(all(test, not(loom)))]

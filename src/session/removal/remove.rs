@@ -20,6 +20,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
+use crate::base::sort_by_number;
 use crate::error::{Error, ErrorKind, Result, SHOWN};
 use crate::prefetch::prefetch;
 use crate::session::core::execution_session::SessionInner;
@@ -220,7 +221,7 @@ impl DylibState {
 
 /// Sorts trackers of one dylib as a loader unloads.
 fn newest_first(mut cores: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
-    cores.sort_by_key(|core| Reverse(core.serial));
+    sort_by_number(&mut cores, |core| u128::from(!core.serial));
     cores
 }
 
