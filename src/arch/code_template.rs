@@ -31,8 +31,8 @@ pub(crate) enum IndirectTarget {
 
 /// The code for the indirect functions of an object. `link/indirect.rs` says how the parts work together.
 pub(crate) struct IndirectCode {
-    /// The part that all entries share.
-    pub(crate) common: &'static [u8],
+    /// The part that all entries share. Its fields call functions of the C library, by name.
+    pub(crate) common: CodeTemplate<&'static str>,
     /// The stub, then the entry.
     pub(crate) stub_and_entry: CodeTemplate<IndirectTarget>,
     /// Offset of the entry in `stub_and_entry`.

@@ -432,12 +432,11 @@ impl Arch {
         }
     }
 
-    /// The code of indirect functions. `None` if they are not supported.
-    pub(crate) fn indirect_code(self) -> Option<&'static IndirectCode> {
+    /// The code of indirect functions.
+    pub(crate) fn indirect_code(self) -> &'static IndirectCode {
         match self {
-            Arch::X86_64 => Some(&x86_64::code::INDIRECT),
-            // A resolver gets the features of the processor that runs it as arguments.
-            Arch::Aarch64 => None,
+            Arch::X86_64 => &x86_64::code::INDIRECT,
+            Arch::Aarch64 => &aarch64::code::INDIRECT,
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   stub:    jump by the slot                          slot: .quad entry, later the result
-//!   entry:   push resolver; push &slot; jump common
+//!   entry:   pass resolver and &slot; jump common
 //!   common:  save argument registers; call resolver; store; restore; jump to the result
 //! ```
 //!
@@ -14,21 +14,17 @@
 //! linked and initialised. Several threads may run it at once; they store the same result.
 //!
 //! # Limits
-//! `arch` has the code, and says which registers the common part saves. A resolver that uses others overwrites
+//! `arch` has the code, and says what a resolver gets as arguments, and which registers the common part saves. A resolver that uses others overwrites
 //! arguments in them.
 
 use rustc_hash::FxHashMap;
 
 use crate::arch::{EdgeKind, IndirectTarget};
 use crate::base::SegmentKind;
-use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 
 /// Adds a stub for each indirect function that the object defines, and makes the stub the definition of the symbol.
-///
-/// # Errors
-/// [`LinkFault::Unsupported`] if the architecture has no code for them.
-pub(crate) fn build_stubs(graph: &mut LinkGraph) -> Result<(), Error> {
+pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     let indirect = std::mem::take(&mut graph.indirect);
     let defined: Vec<(SymbolIndex, BlockId, u64)> = indirect
         .into_iter()
@@ -38,14 +34,18 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) -> Result<(), Error> {
         })
         .collect();
     if defined.is_empty() {
-        return Ok(());
+        return;
     }
-    let Some(template) = graph.arch.indirect_code() else { return Err(not_supported(graph, defined[0])) };
+    let template = graph.arch.indirect_code();
     let slots = graph.insert_block(".igot", SegmentKind::Data, vec![0; defined.len() * 8], 8, &[]);
     let code = graph.insert_block(".iplt", SegmentKind::Code, Vec::new(), 16, &[]);
     let common = graph.insert_local("", code, 0);
-    let mut bytes = template.common.to_vec();
+    let mut bytes = template.common.bytes.to_vec();
     let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
+    for field in template.common.fields {
+        let function = graph.find_external(field.target).unwrap_or_else(|| graph.insert_external(field.target));
+        code_edges.push(Edge::of_field(field, 0, function));
+    }
     // Names of one resolver are aliases of one function, which has one address.
     let mut stub_of = FxHashMap::default();
     for (symbol, block, offset) in defined {
@@ -73,12 +73,4 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) -> Result<(), Error> {
     }
     graph.fill_block(code, bytes, &code_edges);
     graph.fill_block(slots, vec![0; slot_edges.len() * 8], &slot_edges);
-    Ok(())
-}
-
-#[cold]
-fn not_supported(graph: &LinkGraph, (symbol, block, offset): (SymbolIndex, BlockId, u64)) -> Error {
-    let what = format!("indirect function (STT_GNU_IFUNC) of {}", graph.arch.name());
-    let (section, symbol) = (graph.block_name(block).to_string(), graph.symbol_name(symbol).to_string());
-    graph.fault(LinkFault::Unsupported { what, section, offset, symbol })
 }

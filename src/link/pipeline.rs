@@ -224,7 +224,7 @@ impl ReadLink {
         // Symbols that a linker defines: stubs of indirect functions, bounds of sections, the base of the thread-local
         // block.
         if !graph.indirect.is_empty() {
-            indirect::build_stubs(graph)?;
+            indirect::build_stubs(graph);
         }
         bounds::find(graph);
         if !graph.requested_bounds.is_empty() {

@@ -139,6 +139,36 @@ fn initialisers_finalisers_and_exit_handlers_run_in_order() {
 }
 
 #[test]
+fn an_indirect_function_is_resolved_there_with_the_features_of_that_processor() {
+    let source = r#"
+        #include <sys/auxv.h>
+        #include <stdint.h>
+        struct features { uint64_t size, first, second; };
+        static long calls;
+        static long one(long x) { return x + 1; }
+        static long other(long x) { return x + 100; }
+        static void *resolve(uint64_t word, const struct features *all) {
+            calls++;
+            uint64_t first = getauxval(AT_HWCAP);
+            return first && word == (first | 1ul << 62) && all->size == 24 && all->first == first
+                && all->second == getauxval(AT_HWCAP2) ? one : other;
+        }
+        long pick(long x) __attribute__((ifunc("resolve")));
+        long use(long x) { return pick(x) * 10 + calls; }
+    "#;
+    let (Some(object), Some(user)) = (aarch64(source), aarch64("long pick(long); long far(void) { return pick(5); }"))
+    else {
+        return;
+    };
+    let Some(remote) = start() else { return };
+    let _user = remote.add("user.o", &user);
+    let tracker = remote.add("pick.o", &object);
+    assert_eq!([remote.call("use", &[40]), remote.call("use", &[41])], [411, 421]);
+    assert_eq!([remote.call("far", &[]), remote.call("pick", &[6])], [6, 7]);
+    drop(tracker);
+}
+
+#[test]
 fn thread_local_variables_of_dynamic_and_static_models_belong_to_the_thread_that_calls() {
     // Shares the process: the static space is that of the executor's process.
     let next = "long next(void) { return ++count; }";

@@ -9,6 +9,7 @@ mod exceptions;
 mod exit_handlers;
 mod failing_initialisers;
 mod handles;
+mod indirect_functions;
 mod init_fini;
 mod init_fragments;
 mod lazy;

@@ -1,4 +1,4 @@
-//! Machine code of the linker's own: stubs, the function of TLS descriptors, handlers with a handle, counters of calls.
+//! Machine code of the linker's own: stubs, entries of indirect functions, the function of TLS descriptors, handlers with a handle, counters of calls.
 //!
 //! Each piece that an indirect branch may reach begins with `bti c`, which does nothing on processors without branch target
 //! identification. Veneers and stubs may change `x16` and `x17` (AAPCS64, 6.1.1).
@@ -6,7 +6,9 @@
 use crate::arch::STUB_SIZE;
 use crate::arch::aarch64::field::Field;
 use crate::arch::aarch64::relocation::Aarch64Relocation;
-use crate::arch::code_template::{CodeTemplate, CounterTarget, HandlerTarget, TemplateField};
+use crate::arch::code_template::{
+    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
+};
 use crate::arch::edge_kind::EdgeKind;
 
 /// Fills the gaps in code. Four such bytes are `udf #0`, which is undefined for ever.
@@ -48,6 +50,116 @@ pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
     code[32..36].copy_from_slice(&distance.to_le_bytes());
     code
 }
+
+/// The code of indirect functions. At the start of the common part, `x16` is the resolver's address and `x17` the slot's.
+///
+/// A resolver gets the features of the processor that runs it: `AT_HWCAP` with bit 62 set, and the address of a record of its
+/// size, `AT_HWCAP` and `AT_HWCAP2` (System V ABI for the Arm 64-bit Architecture, "GNU C Library IFUNC interface"). The common
+/// part asks the C library of the process that runs the code.
+///
+/// The common part saves the registers in which a function may get arguments (AAPCS64, 6.8.2): `x0` to `x8`, `q0` to `q7`, and
+/// `x15` and `x18`, in which compilers pass static chains. A function of the vector variant keeps `q8` to `q23` for its caller, so
+/// these are saved, too. What SVE registers have beyond 128 bits is not saved, nor are predicates.
+pub(crate) static INDIRECT: IndirectCode = IndirectCode {
+    common: CodeTemplate {
+        bytes: &bytes::<66, 264>([
+            0xa9bf_7bfd, // stp x29, x30, [sp, #-16]!
+            0x9100_03fd, // mov x29, sp
+            0xa9bf_47f0, // stp x16, x17, [sp, #-16]!
+            0xa9bf_07e0, // x0, x1
+            0xa9bf_0fe2, // x2, x3
+            0xa9bf_17e4, // x4, x5
+            0xa9bf_1fe6, // x6, x7
+            0xa9bf_27e8, // x8, x9
+            0xa9bf_2fea, // x10, x11
+            0xa9bf_37ec, // x12, x13
+            0xa9bf_3fee, // x14, x15
+            0xf81f_0ff2, // str x18, [sp, #-16]!
+            0xadbf_07e0, // stp q0, q1, [sp, #-32]!
+            0xadbf_0fe2, // q2, q3
+            0xadbf_17e4, // q4, q5
+            0xadbf_1fe6, // q6, q7
+            0xadbf_27e8, // q8, q9
+            0xadbf_2fea, // q10, q11
+            0xadbf_37ec, // q12, q13
+            0xadbf_3fee, // q14, q15
+            0xadbf_47f0, // q16, q17
+            0xadbf_4ff2, // q18, q19
+            0xadbf_57f4, // q20, q21
+            0xadbf_5ff6, // q22, q23
+            0xd100_83ff, // sub sp, sp, #32
+            0xd280_0200, // mov x0, #16: AT_HWCAP
+            0x9400_0000, // bl getauxval
+            0xf900_07e0, // str x0, [sp, #8]
+            0xd280_0340, // mov x0, #26: AT_HWCAP2
+            0x9400_0000, // bl getauxval
+            0xf900_0be0, // str x0, [sp, #16]
+            0xd280_0300, // mov x0, #24: the size of the record
+            0xf900_03e0, // str x0, [sp]
+            0xf940_07e0, // ldr x0, [sp, #8]
+            0xb242_0000, // orr x0, x0, #1 << 62: there is a second argument
+            0x9100_03e1, // mov x1, sp
+            0xf85f_03b0, // ldr x16, [x29, #-16]: resolver
+            0xd63f_0200, // blr x16
+            0xf85f_83b1, // ldr x17, [x29, #-8]: slot
+            0xc89f_fe20, // stlr x0, [x17]
+            0xaa00_03f0, // mov x16, x0
+            0x9100_83ff, // add sp, sp, #32
+            0xacc1_5ff6, // ldp q22, q23, [sp], #32
+            0xacc1_57f4, // q20, q21
+            0xacc1_4ff2, // q18, q19
+            0xacc1_47f0, // q16, q17
+            0xacc1_3fee, // q14, q15
+            0xacc1_37ec, // q12, q13
+            0xacc1_2fea, // q10, q11
+            0xacc1_27e8, // q8, q9
+            0xacc1_1fe6, // q6, q7
+            0xacc1_17e4, // q4, q5
+            0xacc1_0fe2, // q2, q3
+            0xacc1_07e0, // q0, q1
+            0xf841_07f2, // ldr x18, [sp], #16
+            0xa8c1_3fee, // ldp x14, x15, [sp], #16
+            0xa8c1_37ec, // x12, x13
+            0xa8c1_2fea, // x10, x11
+            0xa8c1_27e8, // x8, x9
+            0xa8c1_1fe6, // x6, x7
+            0xa8c1_17e4, // x4, x5
+            0xa8c1_0fe2, // x2, x3
+            0xa8c1_07e0, // x0, x1
+            0x9100_43ff, // add sp, sp, #16
+            0xa8c1_7bfd, // ldp x29, x30, [sp], #16
+            0xd61f_0200, // br x16, the function
+        ]),
+        fields: &[
+            field(104, Aarch64Relocation::Call26, "getauxval"),
+            field(116, Aarch64Relocation::Call26, "getauxval"),
+        ],
+    },
+    stub_and_entry: CodeTemplate {
+        bytes: &bytes::<10, 40>([
+            BTI_C,
+            ADRP_X16,    // adrp x16, slot
+            LDR_X17_X16, // ldr x17, [x16, slot]
+            BR_X17,
+            BTI_C,
+            ADRP_X16,    // adrp x16, resolver
+            0x9100_0210, // add x16, x16, resolver
+            0x9000_0011, // adrp x17, slot
+            0x9100_0231, // add x17, x17, slot
+            B,           // b common
+        ]),
+        fields: &[
+            field(4, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Slot),
+            field(8, Aarch64Relocation::Ldst64AbsLo12Nc, IndirectTarget::Slot),
+            field(20, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Resolver),
+            field(24, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Resolver),
+            field(28, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Slot),
+            field(32, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Slot),
+            field(36, Aarch64Relocation::Jump26, IndirectTarget::Common),
+        ],
+    },
+    entry: 16,
+};
 
 /// `atexit(f)` as `__cxa_atexit(f, 0, &__dso_handle)`.
 pub(crate) static ATEXIT: CodeTemplate<HandlerTarget> = CodeTemplate {
