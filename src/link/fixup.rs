@@ -448,6 +448,9 @@ impl ResolvedLink<'_> {
             kind if kind == EdgeKind::Delta32 || is_distance(kind) => {
                 "the symbol is out of reach: compile with -fPIC, so that the reference goes through the GOT"
             }
+            kind if kind.general() == EdgeKind::Branch32 => {
+                "neither the symbol nor a stub of the object is in reach: divide its code among several objects"
+            }
             _ => "the field is too narrow for this value",
         };
         self.graph.fault(LinkFault::OutOfRange {

@@ -411,6 +411,7 @@ fn branches_in_an_object_link_at_their_limits_and_are_refused_beyond() {
             let Some(outcome) = linked(distance) else { return };
             let error = outcome.unwrap_err();
             assert!(error.contains(&format!("relocation R_AARCH64_{name} out of range")), "{error}");
+            assert!(error.contains("divide its code among several objects"), "{error}");
         }
         let Some(outcome) = linked(6) else { return };
         assert!(outcome.as_ref().is_err_and(|error| error.contains("misaligned")), "{name}: {outcome:?}");
