@@ -59,7 +59,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
-//! | `reload` | [`Reloader`]: objects of a running program are replaced |
+//! | `reload` | `Reloader`: objects of a running program are replaced |
 //! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
 //! | `executor` | code runs in another process, which may be sandboxed or of another architecture (`docs/executor.md`) |
 //! | `executor-tls` | such a connection may be encrypted; brings `rustls` |
