@@ -14,7 +14,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
-use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes, KeepAliveFn};
+use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes, FIRST_NUMBER, KeepAliveFn};
 use crate::os;
 use crate::sync::{Arc, StaticMutex, per_process};
 
@@ -200,14 +200,29 @@ unsafe fn register(function: HandlerFunction, argument: *mut c_void, dso_handle:
 
 /// Reads the number of a scope from a `__dso_handle`. `None` for null.
 ///
+/// The standard library of Rust passes the address of a variable that holds the address of its `__dso_handle`. A native C library
+/// accepts each address of an object. Here the word at such an address is no number of a scope, and leads to the handle.
+///
 /// # Safety
-/// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held during the call.
+/// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held during the call, or the address of a word
+/// of that code with the address of its `__dso_handle`, or zero.
 pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
-    if dso_handle.is_null() {
-        return None;
+    // SAFETY: H2 - the caller holds the object. What it passes is null or one of the words of `# Safety`.
+    let word = unsafe { read_word(dso_handle) }?;
+    if word >= FIRST_NUMBER {
+        return Some(word);
     }
-    // SAFETY: H2 - the caller holds the object, whose `__dso_handle` is an aligned word that is never written.
-    Some(unsafe { dso_handle.read() })
+    // SAFETY: H2 - as above. The word is no number, so it is the address of the `__dso_handle`, or zero.
+    unsafe { read_word(word as *const u64) }
+}
+
+/// Reads a word of linked code. `None` for null.
+///
+/// # Safety
+/// `word` is null, or the address of an aligned word that is never written, of linked code that is held during the call.
+pub(super) unsafe fn read_word(word: *const u64) -> Option<u64> {
+    // SAFETY: H2 - the caller holds the object, and nobody writes the word.
+    (!word.is_null()).then(|| unsafe { word.read() })
 }
 
 #[cfg(all(test, not(loom)))]

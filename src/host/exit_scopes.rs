@@ -235,7 +235,7 @@ impl<H> ExitScopes<H> {
 
 impl<H> ScopeTable<H> {
     const fn new() -> ScopeTable<H> {
-        ScopeTable { next_number: 1, next_serial: 0, by_number: None, by_serial: BTreeMap::new() }
+        ScopeTable { next_number: FIRST_NUMBER, next_serial: 0, by_number: None, by_serial: BTreeMap::new() }
     }
 
     /// The serial of the last handler of a scope.
@@ -261,6 +261,10 @@ impl<H> Scope<H> {
         Scope { handlers: Vec::new(), keep_alive: None, libc_handle: None }
     }
 }
+
+/// The number of the first scope. No address is that high, so a number and an address are told apart
+/// (`scope_number` in `exit_handlers.rs`).
+pub(super) const FIRST_NUMBER: u64 = 1 << 63;
 
 /// The number of scopes that a run reads under one lock.
 const SCOPE_BATCH: usize = 128;

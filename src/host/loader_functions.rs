@@ -21,7 +21,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::base::{ExecutorAddr, catch};
-use crate::host::exit_handlers::scope_number;
+use crate::host::exit_handlers::read_word;
 use crate::host::loader_scopes::{LoaderScope, ScopeEntry, SymbolSearch, ViewedSymbol};
 use crate::host::thread_locals;
 use crate::os::{self, AddressInfo};
@@ -63,7 +63,7 @@ unsafe extern "C" fn capture_dlvsym(
 
 /// # Safety
 /// - `handle` is one that linked code may pass to `dlsym`.
-/// - `word` is as for [`scope_number`].
+/// - `word` is as for [`read_word`].
 unsafe fn search(handle: u64, name: &CStr, version: Option<&CStr>, word: *const u64) -> *mut c_void {
     let search = match handle {
         os::SEARCH_DEFAULT => SymbolSearch::Default,
@@ -146,9 +146,9 @@ fn describe(scope: &ScopeEntry, address: ExecutorAddr, known: Option<AddressInfo
 /// The scope of the calling object. `None` once it is closed.
 ///
 /// # Safety
-/// As for [`scope_number`].
+/// As for [`read_word`].
 unsafe fn open_scope(word: *const u64) -> Option<Arc<ScopeEntry>> {
     // SAFETY: H2 - by contract.
-    let number = unsafe { scope_number(word) }?;
+    let number = unsafe { read_word(word) }?;
     LoaderScope::find(number)
 }

@@ -1,7 +1,7 @@
 //! Destructors of thread-local variables of linked code, which run when their thread ends.
 //!
-//! C++ registers them with `__cxa_thread_atexit` and Rust with `__cxa_thread_atexit_impl`, in both cases with the object's
-//! own `__dso_handle`. Each thread has a list of its pending destructors.
+//! C++ registers them with `__cxa_thread_atexit` and the object's own `__dso_handle`, Rust with `__cxa_thread_atexit_impl` and a
+//! variable that holds its address (`scope_number` in `exit_handlers.rs`). Each thread has a list of its pending destructors.
 //!
 //! | when | which destructors run |
 //! |---|---|
@@ -11,7 +11,8 @@
 //!
 //! # Keeping the code alive
 //! A thread keeps the code of an object alive from the first destructor that it registers for the object until the last
-//! one has run. No other thread may destroy its variables, so removal of the object waits for the thread. The object
+//! one has run. The object is the one whose handle is passed: for Rust that of the standard library, so its user must not be
+//! under a tracker of its own that is removed earlier. No other thread may destroy its variables, so removal of the object waits for the thread. The object
 //! supplies the closure that keeps the code alive ([`ExitScope::set_keep_alive`]). The closure returns `None` if
 //! removal has already begun, for example when a finaliser of the object registers a destructor. The thread that runs
 //! the finalisers calls that destructor, or no thread does.

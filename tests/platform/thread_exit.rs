@@ -209,3 +209,30 @@ fn under_the_explicit_policy_reclaim_runs_the_destructors_of_the_calling_thread(
     assert_eq!(jit.session().reclaim(), 1);
     assert_eq!((alive(), removal.is_complete()), (0, true));
 }
+
+/// The standard library of Rust passes the address of a variable of its own, which holds the address of its `__dso_handle`. Its
+/// thread-local variables were never dropped.
+#[test]
+fn destructors_run_that_are_registered_with_the_address_of_a_pointer_to_the_handle() {
+    let _lock = lock();
+    let source = "int __cxa_thread_atexit_impl(void (*)(void *), void *, void *); extern void *__dso_handle __attribute__((weak));
+         extern long alive;
+         static void **const volatile pointer = &__dso_handle;
+         static void end(void *step) { __atomic_fetch_sub(&alive, (long)step, __ATOMIC_SEQ_CST); }
+         long touch(void) {
+             __atomic_fetch_add(&alive, 3, __ATOMIC_SEQ_CST);
+             return __cxa_thread_atexit_impl(end, (void *)3, (void *)&pointer);
+         }";
+    let Some(object) = c(source) else { return };
+    let jit = counting(new_jit());
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    let caller = Caller::new();
+    caller.call(&touch);
+    assert_eq!((touch.call(), alive()), (0, 6), "each was registered");
+    drop(touch);
+    let removal = tracker.remove().unwrap();
+    assert!(!removal.is_complete(), "the other thread keeps the code");
+    caller.end();
+    assert_eq!((alive(), removal.is_complete()), (0, true), "both destructors have run");
+}
