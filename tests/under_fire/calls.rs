@@ -12,7 +12,9 @@ use crate::support::*;
 /// `version(x)` returns `x` plus one of these constants. Each version reads its constant twice from its own data.
 const CONSTANTS: [i64; 8] = [1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000];
 const CALLS: u64 = 10_000_000;
-const CALLERS: u64 = 2;
+const CALLERS: u64 = 4;
+/// The resident memory is read after so many rounds, of two versions each.
+const WARM_UP: usize = 50;
 
 type Version = extern "C" fn(i64) -> i64;
 
@@ -32,7 +34,8 @@ fn ten_million_calls_through_handles_guards_and_stubs_survive_replacement() {
         return run_scenario(objects, |_, tracker| drop(tracker.remove().unwrap()));
     }
     let text = assert_passed(test, &rerun(test).output().unwrap());
-    assert!(text.contains("calls under fire: "), "{text}");
+    let at = text.find("calls under fire: ").unwrap_or_else(|| panic!("{text}"));
+    println!("{}", text[at..].lines().next().unwrap_or_default());
 }
 
 #[test]
@@ -86,26 +89,38 @@ fn run_scenario(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
     let stubs = jit.main_dylib().create_tracker().unwrap();
     let mut current = link(&jit, &objects[0]);
     jit.create_stub(&stubs, "stub", target(&jit)).unwrap();
+    let live = jit.memory_statistics().live_bytes;
     let scenario = Scenario { jit: jit.clone(), objects, is_done: AtomicBool::new(false), versions: AtomicU64::new(1) };
-    let calls: u64 = thread::scope(|threads| {
+    let (calls, warm): (u64, u64) = thread::scope(|threads| {
         let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scenario.call(CALLS / CALLERS))).collect();
         let remover = threads.spawn(|| {
-            let mut round = 0;
+            let (mut round, mut warm) = (0, 0);
             while !scenario.is_done.load(Ordering::Relaxed) {
                 round += 1;
                 current = scenario.replace(&current, round, remove);
+                if round == WARM_UP {
+                    warm = resident_bytes();
+                }
             }
+            warm
         });
         let ends: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
         // Also if a caller panicked.
         scenario.is_done.store(true, Ordering::Relaxed);
-        remover.join().unwrap();
-        ends.into_iter().map(Result::unwrap).sum()
+        let warm = remover.join().unwrap();
+        (ends.into_iter().map(Result::unwrap).sum(), warm)
     });
     let versions = scenario.versions.load(Ordering::Relaxed);
     assert!(versions > 100, "{versions} versions only");
     assert_eq!(jit.session().pending_removals().len(), 0, "no removal is pending");
-    println!("calls under fire: {calls}, versions: {versions}");
+    assert_eq!(jit.memory_statistics().live_bytes, live, "as with one version and the stub");
+    println!(
+        "calls under fire: {calls} in {CALLERS} threads, versions: {versions}, live at the beginning and at the end: {live} bytes, \
+         resident after {} versions and at the end: {} and {} KiB",
+        2 * WARM_UP,
+        warm >> 10,
+        resident_bytes() >> 10,
+    );
 }
 
 /// Adds a version to the main dylib.
