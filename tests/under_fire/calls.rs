@@ -11,7 +11,8 @@ use crate::support::*;
 
 /// `version(x)` returns `x` plus one of these constants. Each version reads its constant twice from its own data.
 const CONSTANTS: [i64; 8] = [1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000];
-const CALLS: u64 = 10_000_000;
+/// With `JITTISON_FULL=1` eight times as many.
+const CALLS: usize = 10_000_000;
 const CALLERS: u64 = 4;
 /// The resident memory is read after so many rounds, of two versions each.
 const WARM_UP: usize = 50;
@@ -91,8 +92,9 @@ fn run_scenario(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
     jit.create_stub(&stubs, "stub", target(&jit)).unwrap();
     let live = jit.memory_statistics().live_bytes;
     let scenario = Scenario { jit: jit.clone(), objects, is_done: AtomicBool::new(false), versions: AtomicU64::new(1) };
+    let calls_each = rounds(8 * CALLS) as u64 / CALLERS;
     let (calls, warm): (u64, u64) = thread::scope(|threads| {
-        let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scenario.call(CALLS / CALLERS))).collect();
+        let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scenario.call(calls_each))).collect();
         let remover = threads.spawn(|| {
             let (mut round, mut warm) = (0, 0);
             while !scenario.is_done.load(Ordering::Relaxed) {
