@@ -11,11 +11,14 @@
 //!
 //! # Keeping the code alive
 //! A thread keeps the code of an object alive from the first destructor that it registers for the object until the last
-//! one has run. The object is the one whose handle is passed: for Rust that of the standard library, so its user must not be
-//! under a tracker of its own that is removed earlier. No other thread may destroy its variables, so removal of the object waits for the thread. The object
+//! one has run. No other thread may destroy its variables, so removal of the object waits for the thread. The object
 //! supplies the closure that keeps the code alive ([`ExitScope::set_keep_alive`]). The closure returns `None` if
 //! removal has already begun, for example when a finaliser of the object registers a destructor. The thread that runs
 //! the finalisers calls that destructor, or no thread does.
+//!
+//! The object is the one whose handle is passed. Rust passes that of its standard library, once for a thread, and keeps the list of
+//! destructors itself. So code of Rust with such variables must not be removed before the threads that used them have ended, if its
+//! standard library is under another tracker.
 //!
 //! # Locks
 //! Only its own thread touches the list. The C library has one handler for the entire list. While this file calls a destructor,

@@ -14,8 +14,8 @@
 //! linked and initialised. Several threads may run it at once; they store the same result.
 //!
 //! # Limits
-//! `arch` has the code, and says what a resolver gets as arguments, and which registers the common part saves. A resolver that uses others overwrites
-//! arguments in them.
+//! `arch` has the code, and says what a resolver gets as arguments, and which registers the common part saves. A resolver that uses
+//! others overwrites arguments in them.
 
 use rustc_hash::FxHashMap;
 

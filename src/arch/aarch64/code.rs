@@ -1,4 +1,5 @@
-//! Machine code of the linker's own: stubs, entries of indirect functions, the function of TLS descriptors, handlers with a handle, counters of calls.
+//! Machine code of the linker's own: stubs, entries of indirect functions, the function of TLS descriptors, handlers with a handle,
+//! counters of calls.
 //!
 //! Each piece that an indirect branch may reach begins with `bti c`, which does nothing on processors without branch target
 //! identification. Veneers and stubs may change `x16` and `x17` (AAPCS64, 6.1.1).
