@@ -412,3 +412,67 @@ const LOW_WINDOW: u64 = 64 << 20;
 
 /// The number of window sizes, from the smallest to the largest, each twice the one before.
 const WINDOW_SIZES: usize = 7;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::memory::mapper::MappedWindow;
+    use crate::memory::plan::SegmentRequest;
+    use crate::memory::system_mapper::SystemMapper;
+
+    /// Maps one window, after a second one was asked for. Refuses the second one when the first is in use.
+    #[derive(Default)]
+    struct MapsOne {
+        calls: AtomicUsize,
+    }
+
+    static BOTH_ASK: Barrier = Barrier::new(2);
+    static IN_USE: Barrier = Barrier::new(2);
+
+    impl MemoryMapper for MapsOne {
+        fn map_window(
+            &self,
+            layout: &WindowLayout,
+            placement: Placement,
+        ) -> std::result::Result<Arc<dyn MappedWindow>, MemoryFault> {
+            match self.calls.fetch_add(1, Ordering::Relaxed) {
+                0 => {
+                    BOTH_ASK.wait();
+                    SystemMapper::default().map_window(layout, placement)
+                }
+                1 => {
+                    BOTH_ASK.wait();
+                    IN_USE.wait();
+                    Err(MemoryFault::Refused { step: "the test".to_string(), problem: "one is enough".to_string() })
+                }
+                _ => unreachable!("the smallest window was refused"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_first_window_is_no_error_if_another_thread_has_mapped_one() {
+        let options = SlabPoolOptions { window_size: MIN_WINDOW, ..SlabPoolOptions::default() };
+        let windows = Windows::new(Box::new(MapsOne::default()), options, EventSink::default());
+        let mut plan = SegmentPlan::default();
+        plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: 16, align: 16, zero_fill: 0 };
+        let allocate = || {
+            let is_first = windows.first().is_none();
+            let allocation = windows.allocate(&plan).map(drop);
+            assert!(is_first, "both threads begin without a window");
+            allocation
+        };
+        std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(allocate));
+            while windows.first().is_none() {
+                std::thread::yield_now();
+            }
+            IN_USE.wait();
+            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        });
+        assert_eq!(windows.all().len(), 1);
+    }
+}
