@@ -419,60 +419,73 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+    use crate::base::MemoryEvent;
     use crate::memory::mapper::MappedWindow;
     use crate::memory::plan::SegmentRequest;
     use crate::memory::system_mapper::SystemMapper;
 
-    /// Maps one window, after a second one was asked for. Refuses the second one when the first is in use.
-    #[derive(Default)]
-    struct MapsOne {
+    /// Maps a window when two threads have asked for one. The second thread gets its answer when the first window is in use.
+    struct TwoAsk {
         calls: AtomicUsize,
+        both: Barrier,
+        in_use: Arc<Barrier>,
+        refuses_second: bool,
     }
 
-    static BOTH_ASK: Barrier = Barrier::new(2);
-    static IN_USE: Barrier = Barrier::new(2);
-
-    impl MemoryMapper for MapsOne {
+    impl MemoryMapper for TwoAsk {
         fn map_window(
             &self,
             layout: &WindowLayout,
             placement: Placement,
         ) -> std::result::Result<Arc<dyn MappedWindow>, MemoryFault> {
             match self.calls.fetch_add(1, Ordering::Relaxed) {
-                0 => {
-                    BOTH_ASK.wait();
-                    SystemMapper::default().map_window(layout, placement)
-                }
+                0 => drop(self.both.wait()),
                 1 => {
-                    BOTH_ASK.wait();
-                    IN_USE.wait();
-                    Err(MemoryFault::Refused { step: "the test".to_string(), problem: "one is enough".to_string() })
+                    self.both.wait();
+                    self.in_use.wait();
+                    if self.refuses_second {
+                        let (step, problem) = ("the test".to_string(), "one is enough".to_string());
+                        return Err(MemoryFault::Refused { step, problem });
+                    }
                 }
                 _ => unreachable!("the smallest window was refused"),
             }
+            SystemMapper::default().map_window(layout, placement)
         }
+    }
+
+    /// Two threads allocate first, and both map a window. Checks that both have memory of one window, and that one was reported.
+    fn allocate_in_two_threads(refuses_second: bool) {
+        let in_use = Arc::new(Barrier::new(2));
+        let mapper =
+            TwoAsk { calls: AtomicUsize::new(0), both: Barrier::new(2), in_use: in_use.clone(), refuses_second };
+        let reported = Arc::new(AtomicUsize::new(0));
+        let sum = reported.clone();
+        let sink = EventSink::new(Arc::new(move |event| {
+            sum.fetch_add(matches!(event, MemoryEvent::WindowMapped { .. }).into(), Ordering::Relaxed);
+        }));
+        let options = SlabPoolOptions { window_size: MIN_WINDOW, ..SlabPoolOptions::default() };
+        let windows = Windows::new(Box::new(mapper), options, sink);
+        let mut plan = SegmentPlan::default();
+        plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: 16, align: 16, zero_fill: 0 };
+        std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(|| windows.allocate(&plan).map(drop)));
+            while windows.first().is_none() {
+                std::thread::yield_now();
+            }
+            in_use.wait();
+            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        });
+        assert_eq!((windows.all().len(), reported.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[test]
+    fn of_two_first_windows_one_is_kept_and_reported() {
+        allocate_in_two_threads(false);
     }
 
     #[test]
     fn a_refused_first_window_is_no_error_if_another_thread_has_mapped_one() {
-        let options = SlabPoolOptions { window_size: MIN_WINDOW, ..SlabPoolOptions::default() };
-        let windows = Windows::new(Box::new(MapsOne::default()), options, EventSink::default());
-        let mut plan = SegmentPlan::default();
-        plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: 16, align: 16, zero_fill: 0 };
-        let allocate = || {
-            let is_first = windows.first().is_none();
-            let allocation = windows.allocate(&plan).map(drop);
-            assert!(is_first, "both threads begin without a window");
-            allocation
-        };
-        std::thread::scope(|scope| {
-            let threads = [(); 2].map(|()| scope.spawn(allocate));
-            while windows.first().is_none() {
-                std::thread::yield_now();
-            }
-            IN_USE.wait();
-            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
-        });
-        assert_eq!(windows.all().len(), 1);
+        allocate_in_two_threads(true);
     }
 }
