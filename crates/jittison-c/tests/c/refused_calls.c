@@ -218,30 +218,41 @@ static int windows(void) {
     return count;
 }
 
-/* Makes sessions, and refuses the n-th call of a kind for every n. Returns the number of such calls. */
+/* Makes sessions, and refuses the n-th call of a kind during the first link for every n. Returns the number of such calls. */
 static int refuse_each(enum call call, bool is_mapped_once) {
     const jittison_session_options options = options_of(is_mapped_once);
     int after;
     for (after = 0; after < 1000; after++) {
         const int files = open_files(), mappings = windows();
-        jittison_session session = {0};
+        jittison_session session;
+        jittison_dylib dylib;
+        jittison_tracker tracker;
+        jittison_function function;
         jittison_error *error;
         bool refused;
+        OK(jittison_session_create(&options, &session));
+        OK(jittison_dylib_main(session, &dylib));
+        OK(jittison_tracker_create(dylib, &tracker));
+        OK(jittison_object_add_file(session, tracker, STR(one)));
         refuse(call, after);
-        error = jittison_session_create(&options, &session);
+        error = jittison_function_lookup(session, dylib, STR("one"), &function);
         armed = NOTHING;
         refused = was_refused;
         if (error == NULL) {
-            jittison_dylib dylib;
-            OK(jittison_dylib_main(session, &dylib));
-            check_works(session, dylib);
-            OK(jittison_dylib_release(dylib));
-            OK(jittison_session_destroy(session));
+            CHECK(call_long(function) == 1);
+            OK(jittison_function_release(function));
         } else {
             CHECK(refused && jittison_error_root_code(error) == JITTISON_ERROR_MEMORY_REFUSED);
             CHECK(strstr(jittison_error_message(error).data, "the operation was undone") != NULL);
             jittison_error_free(error);
         }
+        OK(jittison_tracker_remove(tracker, NULL));
+        OK(jittison_tracker_release(tracker));
+        CHECK(live_bytes(session) == 0);
+        /* The next link maps code memory, if this one did not. */
+        check_works(session, dylib);
+        OK(jittison_dylib_release(dylib));
+        OK(jittison_session_destroy(session));
         CHECK(open_files() == files && windows() == mappings);
         if (!refused) {
             return after;
@@ -266,11 +277,11 @@ static void executable_files(void) {
     jittison_session session;
     jittison_dylib dylib;
     jittison_text *map = NULL;
-    refuse(EXECUTABLE_MEMFD, 0);
     OK(jittison_session_create(&options, &session));
-    armed = NOTHING;
     OK(jittison_dylib_main(session, &dylib));
+    refuse(EXECUTABLE_MEMFD, 0);
     check_works(session, dylib);
+    armed = NOTHING;
     OK(jittison_memory_map_text(session, &map));
     CHECK(strstr(jittison_text_view(map).data, "mapped twice") != NULL);
     jittison_text_free(map);
