@@ -13,6 +13,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes, FIRST_NUMBER, KeepAliveFn};
 use crate::os;
@@ -198,22 +199,23 @@ unsafe fn register(function: HandlerFunction, argument: *mut c_void, dso_handle:
     if SCOPES.register(number, handler) { 0 } else { -1 }
 }
 
-/// Reads the number of a scope from a `__dso_handle`. `None` for null.
+/// Reads the number of a scope from a `__dso_handle`. `None` for null, and for a word that leads to no handle.
 ///
 /// The standard library of Rust passes the address of a variable that holds the address of its `__dso_handle`. A native C library
 /// accepts each address of an object. Here the word at such an address is no number of a scope, and leads to the handle.
 ///
 /// # Safety
 /// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held during the call, or the address of a word
-/// of that code with the address of its `__dso_handle`, or zero.
+/// of that code with the address of its `__dso_handle`, or with a value that is no address of an aligned word.
 pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
     // SAFETY: H2 - the caller holds the object. What it passes is null or one of the words of `# Safety`.
     let word = unsafe { read_word(dso_handle) }?;
     if word >= FIRST_NUMBER {
         return Some(word);
     }
-    // SAFETY: H2 - as above. The word is no number, so it is the address of the `__dso_handle`, or zero.
-    unsafe { read_word(word as *const u64) }
+    let may_be_address = word >= PAGE_SIZE && word.is_multiple_of(align_of::<u64>() as u64);
+    // SAFETY: H2 - as above. The word is no number, so it is the address of the `__dso_handle`.
+    may_be_address.then(|| unsafe { read_word(word as *const u64) }).flatten()
 }
 
 /// Reads a word of linked code. `None` for null.

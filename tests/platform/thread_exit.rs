@@ -219,14 +219,21 @@ fn destructors_run_that_are_registered_with_the_address_of_a_pointer_to_the_hand
          extern long alive;
          static void **const volatile pointer = &__dso_handle;
          static void end(void *step) { __atomic_fetch_sub(&alive, (long)step, __ATOMIC_SEQ_CST); }
+         static const volatile long none[] = {0, 5, 4095, 123456789};
          long touch(void) {
              __atomic_fetch_add(&alive, 3, __ATOMIC_SEQ_CST);
              return __cxa_thread_atexit_impl(end, (void *)3, (void *)&pointer);
+         }
+         long refused(void) {
+             long count = 0;
+             for (int i = 0; i < 4; i++) count += __cxa_thread_atexit_impl(end, (void *)3, (void *)&none[i]) == -1;
+             return count;
          }";
     let Some(object) = c(source) else { return };
     let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    assert_eq!(long(&jit, "refused"), 4, "words that lead to no handle");
     let caller = Caller::new();
     caller.call(&touch);
     assert_eq!((touch.call(), alive()), (0, 6), "each was registered");
