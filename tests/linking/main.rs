@@ -22,6 +22,7 @@ mod first_cause;
 mod found;
 #[cfg(feature = "range-extension")]
 mod function_addresses;
+mod function_names;
 mod graphs;
 mod groups;
 mod hidden;
