@@ -480,11 +480,13 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps memory")]
     fn of_two_first_windows_one_is_kept_and_reported() {
         allocate_in_two_threads(false);
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps memory")]
     fn a_refused_first_window_is_no_error_if_another_thread_has_mapped_one() {
         allocate_in_two_threads(true);
     }
