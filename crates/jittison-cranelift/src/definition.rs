@@ -14,7 +14,7 @@ use cranelift_module::{
 };
 use jittison::base::SegmentKind;
 use jittison::link::{
-    BlockContent, BlockId, BuiltGraph, Edge, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope,
+    BlockContent, BlockId, BuiltGraph, Edge, EdgeKind, GraphBuilder, NewBlock, NewSymbol, SymbolIndex, SymbolScope,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -190,7 +190,7 @@ pub(crate) fn titled_graph<'a>(
     let mut graph = GraphBuilder::new(title);
     let mut placed: SmallVec<[(BlockId, SymbolIndex); 1]> = SmallVec::with_capacity(definitions.len());
     placed.extend(definitions.clone().map(|definition| place(&mut graph, definition, store, names)));
-    let mut writer = EdgeWriter { graph: &mut graph, names, targets: FxHashMap::default(), edges: Vec::new() };
+    let mut writer = EdgeWriter { graph: &mut graph, names, isa, targets: FxHashMap::default(), edges: Vec::new() };
     if definitions.clone().any(|definition| !definition.relocations.is_empty()) {
         writer.targets.reserve(2 * placed.len());
         for (definition, (_, symbol)) in definitions.clone().zip(&placed) {
@@ -266,6 +266,7 @@ enum Target {
 struct EdgeWriter<'a, 'b> {
     graph: &'a mut GraphBuilder,
     names: &'a Names<'b>,
+    isa: &'a dyn TargetIsa,
     /// The symbols of the graph that relocations refer to.
     targets: FxHashMap<Target, SymbolIndex>,
     /// The edges of one block.
@@ -280,14 +281,16 @@ impl EdgeWriter<'_, '_> {
         }
         self.edges.clear();
         for relocation in relocations {
-            let edge = self.edge(relocation)?;
-            self.edges.push(edge);
+            if let Some(kind) = relocation::edge_kind(self.isa, relocation.kind)? {
+                let edge = self.edge(relocation, kind)?;
+                self.edges.push(edge);
+            }
         }
         self.graph.set_edges(block, &self.edges);
         Ok(())
     }
 
-    fn edge(&mut self, relocation: &ModuleReloc) -> ModuleResult<Edge> {
+    fn edge(&mut self, relocation: &ModuleReloc, kind: EdgeKind) -> ModuleResult<Edge> {
         let (target, distance) = match relocation.name {
             ModuleRelocTarget::User { .. } if ModuleDeclarations::is_function(&relocation.name) => {
                 (Target::Own(FuncOrDataId::Func(FuncId::from_name(&relocation.name))), 0)
@@ -305,7 +308,6 @@ impl EdgeWriter<'_, '_> {
                 symbol
             }
         };
-        let kind = relocation::edge_kind(relocation.kind)?;
         Ok(Edge { offset: relocation.offset, kind, symbol, addend: relocation.addend + distance })
     }
 }
