@@ -10,9 +10,7 @@ use cranelift_codegen::ir;
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use jittison::Jit;
 use jittison_cranelift::{Grouping, JITBuilder, JITModule};
-
-/// `mov $7, %eax; ret`
-const LEAF: [u8; 6] = [0xb8, 7, 0, 0, 0, 0xc3];
+use jittison_test_support::machine_code;
 
 /// Debug builds keep a description of each graph and check each link once more.
 const DEFINITION: u64 = if cfg!(debug_assertions) { 13 } else { 4 };
@@ -20,11 +18,11 @@ const REDEFINITION: u64 = if cfg!(debug_assertions) { 16 } else { 7 };
 
 #[test]
 fn a_definition_allocates_four_times() {
-    let mut module = module(Grouping::Single);
+    let (mut module, code) = (module(Grouping::Single), machine_code::returns(7));
     let count = median(|number| {
         let id = declare(&mut module, number);
         allocations_of(|| {
-            module.define_function_bytes(id, 16, &LEAF, &[]).unwrap();
+            module.define_function_bytes(id, 16, &code, &[]).unwrap();
             module.finalize_definitions().unwrap();
             assert!(!module.get_finalized_function(id).is_null());
         })
@@ -34,10 +32,10 @@ fn a_definition_allocates_four_times() {
 
 #[test]
 fn a_removal_allocates_nothing() {
-    let mut module = module(Grouping::Single);
+    let (mut module, code) = (module(Grouping::Single), machine_code::returns(7));
     let ids: Vec<FuncId> = (0..ROUNDS).map(|number| declare(&mut module, number)).collect();
     for id in &ids {
-        module.define_function_bytes(*id, 16, &LEAF, &[]).unwrap();
+        module.define_function_bytes(*id, 16, &code, &[]).unwrap();
         module.finalize_definitions().unwrap();
     }
     let count = median(|number| allocations_of(|| drop(module.remove_function(ids[number]).unwrap())));
@@ -46,11 +44,11 @@ fn a_removal_allocates_nothing() {
 
 #[test]
 fn a_redefinition_allocates_seven_times() {
-    let mut module = module(Grouping::Manual);
+    let (mut module, code) = (module(Grouping::Manual), machine_code::returns(7));
     let id = declare(&mut module, 0);
     let count = median(|_| {
         // Safety: the code has the signature of the declaration.
-        allocations_of(|| drop(unsafe { module.redefine_function_bytes(id, 16, &LEAF, &[]) }.unwrap()))
+        allocations_of(|| drop(unsafe { module.redefine_function_bytes(id, 16, &code, &[]) }.unwrap()))
     });
     assert!(count <= REDEFINITION, "{count}");
 }

@@ -4,7 +4,9 @@ use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{InstBuilder, Type, types};
 use cranelift_codegen::isa::CallConv;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget};
+use jittison_test_support::machine_code;
 
+use crate::IS_X86_64;
 use crate::calls::calls;
 use crate::code::{Corpus, Fill, load, store};
 
@@ -290,8 +292,14 @@ fn function_target(id: FuncId) -> ModuleRelocTarget {
 }
 
 fn bytes_that_call(corpus: &mut Corpus<'_>, name: &str) {
-    // mov $7, %eax; ret
-    let leaf = bytes(corpus, "bytes_leaf", &[0xb8, 7, 0, 0, 0, 0xc3], &[]);
+    let leaf = bytes(corpus, "bytes_leaf", &machine_code::returns(7), &[]);
+    if !IS_X86_64 {
+        // stp x29, x30, [sp, #-16]!; bl leaf; add x0, x0, #1; ldp x29, x30, [sp], #16; ret
+        let calls = words(&[0xa9bf_7bfd, 0x9400_0000, 0x9100_0400, 0xa8c1_7bfd, 0xd65f_03c0]);
+        let call = ModuleReloc { offset: 4, kind: Reloc::Arm64Call, name: function_target(leaf), addend: 0 };
+        let near = bytes(corpus, "bytes_near", &calls, &[call]);
+        return stores_results(corpus, name, &[leaf, near]);
+    }
     // push %rbx; call leaf; inc %rax; pop %rbx; ret
     let calls = [0x53, 0xe8, 0, 0, 0, 0, 0x48, 0xff, 0xc0, 0x5b, 0xc3];
     let relocation = |kind| ModuleReloc { offset: 2, kind, name: function_target(leaf), addend: -4 };
@@ -304,6 +312,9 @@ fn bytes_with_addresses(corpus: &mut Corpus<'_>, name: &str) {
     let number = data(corpus, "number_of_bytes", Linkage::Export, false, &77u64.to_le_bytes());
     let (low, data_name) =
         (data(corpus, "low", Linkage::Import, false, &[]), ModuleRelocTarget::user(1, number.as_u32()));
+    if !IS_X86_64 {
+        return words_with_addresses(corpus, name, low, data_name);
+    }
     // mov $low + 1, %eax; ret
     let low = ModuleReloc { offset: 1, kind: Reloc::Abs4, name: ModuleRelocTarget::user(1, low.as_u32()), addend: 1 };
     let narrow = bytes(corpus, "bytes_narrow", &[0xb8, 0, 0, 0, 0, 0xc3], &[low]);
@@ -316,4 +327,24 @@ fn bytes_with_addresses(corpus: &mut Corpus<'_>, name: &str) {
     let inside =
         bytes(corpus, "bytes_inside", &[0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0x48, 0x63, 0x00, 0xc3], &[inside]);
     stores_results(corpus, name, &[narrow, wide, inside]);
+}
+
+fn words_with_addresses(corpus: &mut Corpus<'_>, name: &str, low: DataId, number: ModuleRelocTarget) {
+    // ldr w0, . + 8; ret; .word low + 1
+    let low = ModuleReloc { offset: 8, kind: Reloc::Abs4, name: ModuleRelocTarget::user(1, low.as_u32()), addend: 1 };
+    let narrow = bytes(corpus, "bytes_narrow", &words(&[0x1800_0040, 0xd65f_03c0, 0]), &[low]);
+    // ldr x0, . + 16; ldr x0, [x0]; ret; nop; .quad number
+    let code = words(&[0x5800_0080, 0xf940_0000, 0xd65f_03c0, 0xd503_201f, 0, 0]);
+    let wide = ModuleReloc { offset: 16, kind: Reloc::Abs8, name: number, addend: 0 };
+    let wide = bytes(corpus, "bytes_wide", &code, &[wide]);
+    // The word of `bytes_narrow`: ldr x0, . + 16; ldrsw x0, [x0]; ret; nop; .quad bytes_narrow + 8
+    let code = words(&[0x5800_0080, 0xb980_0000, 0xd65f_03c0, 0xd503_201f, 0, 0]);
+    let inside =
+        ModuleReloc { offset: 16, kind: Reloc::Abs8, name: ModuleRelocTarget::FunctionOffset(narrow, 8), addend: 0 };
+    let inside = bytes(corpus, "bytes_inside", &code, &[inside]);
+    stores_results(corpus, name, &[narrow, wide, inside]);
+}
+
+fn words(instructions: &[u32]) -> Vec<u8> {
+    instructions.iter().flat_map(|instruction| instruction.to_le_bytes()).collect()
 }

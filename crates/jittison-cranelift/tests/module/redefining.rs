@@ -162,10 +162,14 @@ fn machine_code_replaces_a_compiled_version() {
     let mut module = module(Grouping::Manual);
     let id = declare(&mut module, "f", Linkage::Export);
     drop(redefine(&mut module, id, 1).unwrap());
-    // mov %rdi, %rax; neg %rax; ret
-    let negates = [0x48, 0x89, 0xf8, 0x48, 0xf7, 0xd8, 0xc3];
+    let negates: &[u8] = match cfg!(target_arch = "x86_64") {
+        // mov %rdi, %rax; neg %rax; ret
+        true => &[0x48, 0x89, 0xf8, 0x48, 0xf7, 0xd8, 0xc3],
+        // neg x0, x0; ret
+        false => &[0xe0, 0x03, 0x00, 0xcb, 0xc0, 0x03, 0x5f, 0xd6],
+    };
     // Safety: the code has the signature.
-    drop(unsafe { module.redefine_function_bytes(id, 16, &negates, &[]) }.unwrap());
+    drop(unsafe { module.redefine_function_bytes(id, 16, negates, &[]) }.unwrap());
     assert_eq!(call(&module, id, 5), -5);
 }
 
