@@ -1313,7 +1313,11 @@ enum {
     JITTISON_EDGE_STATIC_LOAD32 = 26,
     JITTISON_EDGE_STATIC_OFFSET32 = 27,
     JITTISON_EDGE_STATIC_OFFSET64 = 28,
-    JITTISON_EDGE_THREAD_LOCAL_DESCRIPTOR32 = 29
+    JITTISON_EDGE_THREAD_LOCAL_DESCRIPTOR32 = 29,
+    /* AArch64: the first kind, plus the number of a relocation of ELF for the Arm 64-bit Architecture. So
+     * JITTISON_EDGE_AARCH64 + 283 is R_AARCH64_CALL26. A link has the kinds above for R_AARCH64_ABS64, PREL64, GOTREL64, PLT32
+     * and GOTPCREL32. */
+    JITTISON_EDGE_AARCH64 = 0x10000
 };
 
 /* A field of a block that refers to a symbol. */

@@ -88,6 +88,9 @@ const BLOCK_RETAINED: u32 = 2;
 const SYMBOL_WEAK: u32 = 2;
 const SYMBOL_CALLABLE: u32 = 4;
 
+/// `JITTISON_EDGE_AARCH64`: the kind of a relocation of AArch64 is this and its number.
+const EDGE_AARCH64: u32 = 0x10000;
+
 /// In the order of `JITTISON_EDGE_…`.
 const EDGE_KINDS: [EdgeKind; 30] = [
     EdgeKind::Pointer64,
@@ -125,10 +128,13 @@ const EDGE_KINDS: [EdgeKind; 30] = [
 impl RawEdge {
     /// The edge as C sees it.
     pub(crate) fn of(edge: &Edge) -> RawEdge {
-        let known = EDGE_KINDS.iter().position(|kind| *kind == edge.kind);
+        let kind = match edge.kind {
+            EdgeKind::Aarch64(relocation) => EDGE_AARCH64 + relocation.number(),
+            kind => EDGE_KINDS.iter().position(|known| *known == kind).map_or(u32::MAX, |kind| kind as u32),
+        };
         RawEdge {
             offset: edge.offset,
-            kind: known.map_or(u32::MAX, |kind| kind as u32),
+            kind,
             symbol: edge.symbol.index() as u32,
             reserved: 0,
             addend: edge.addend,
@@ -142,7 +148,8 @@ impl RawEdge {
 
     /// The edge, with a symbol that `symbol_at` finds.
     pub(crate) fn read(&self, symbol_at: impl Fn(u32) -> Result<SymbolIndex, Failure>) -> Result<Edge, Failure> {
-        let kind = choice("kind", self.kind, &EDGE_KINDS)?;
+        let of_aarch64 = self.kind.checked_sub(EDGE_AARCH64).and_then(EdgeKind::of_aarch64);
+        let kind = of_aarch64.map_or_else(|| choice("kind", self.kind, &EDGE_KINDS), Ok)?;
         Ok(Edge { offset: self.offset, kind, symbol: symbol_at(self.symbol)?, addend: self.addend })
     }
 }

@@ -49,6 +49,11 @@ macro_rules! relocations {
                     _ => None,
                 }
             }
+
+            /// The number of the type in ELF for the Arm 64-bit Architecture.
+            pub fn number(self) -> u32 {
+                self.row().number
+            }
         }
 
         const ROWS: &[Row] = &[

@@ -33,6 +33,14 @@ pub(crate) const fn kind_of(r_type: u32) -> Option<EdgeKind> {
     })
 }
 
+impl EdgeKind {
+    /// The kind of an AArch64 relocation with a number of ELF for the Arm 64-bit Architecture: 283 is `R_AARCH64_CALL26`. `None` if
+    /// relocatable objects have no such relocation, or if it changes no byte.
+    pub fn of_aarch64(number: u32) -> Option<EdgeKind> {
+        kind_of(number)
+    }
+}
+
 /// The name of a kind's relocation. A kind without one on AArch64 occurs only in what the linker makes, as a field of data.
 pub(crate) fn kind_name(kind: EdgeKind) -> &'static str {
     match kind {

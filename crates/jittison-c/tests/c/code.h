@@ -1,16 +1,9 @@
-/* Machine code for the tests that make graphs: x86-64. */
+/* Machine code for the tests that make graphs. */
 #ifndef CODE_H
 #define CODE_H
 
 #include "check.h"
-
-/* mov $NUMBER, %eax; ret */
-#define CODE_SIZE 6
-static inline void code_of_number(unsigned char *code, uint32_t number) {
-    code[0] = 0xb8;
-    memcpy(code + 1, &number, sizeof number);
-    code[5] = 0xc3;
-}
+#include "number.h"
 
 /* Adds a function of `size` bytes at the start of a block of its own. Returns the position of the block. */
 static inline uint32_t add_function(jittison_graph graph, const char *name, const unsigned char *code, size_t size,

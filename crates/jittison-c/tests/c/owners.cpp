@@ -2,6 +2,7 @@
 // graphs, compilers. Each is moved once, and releases what it owns.
 // Arguments: an object with `long one(void)`; one with `long via(void)` that calls `one`; one whose `one` returns 11.
 #include "check.hpp"
+#include "number.h"
 #include <jittison.hpp>
 
 #include <atomic>
@@ -17,10 +18,10 @@
 static long hundred() { return 100; }
 static long two_hundred() { return 200; }
 
-// Adds a function that returns a number: mov $NUMBER, %eax; ret.
+// Adds a function that returns a number.
 static std::uint32_t add_number(jittison::graph_editor graph, std::string_view name, std::uint32_t number) {
-    unsigned char code[6] = {0xb8, 0, 0, 0, 0, 0xc3};
-    std::memcpy(code + 1, &number, sizeof number);
+    unsigned char code[CODE_SIZE];
+    code_of_number(code, number);
     return graph.add_function(name, code, sizeof code).value();
 }
 
