@@ -34,9 +34,13 @@ pub fn emulated(program: &Path) -> Command {
 pub(crate) fn of_target(tool: &str) -> (String, Vec<String>) {
     let Ok(triple) = env::var("JITTISON_CROSS") else { return (tool.to_string(), Vec::new()) };
     match tool {
-        "gcc" | "g++" | "cc" | "c++" | "ar" | "nm" | "ld" | "objcopy" | "objdump" | "readelf" | "strip" => {
+        "cc" => (format!("{triple}-gcc"), Vec::new()),
+        "c++" => (format!("{triple}-g++"), Vec::new()),
+        "gcc" | "g++" | "ar" | "nm" | "ld" | "objcopy" | "objdump" | "readelf" | "strip" => {
             (format!("{triple}-{tool}"), Vec::new())
         }
+        // They work on processes of this machine, so they are missing.
+        "gdb" | "perf" | "valgrind" => (format!("{triple}-{tool}"), Vec::new()),
         _ if tool.starts_with("clang") => (tool.to_string(), vec![format!("--target={triple}")]),
         _ if Path::new(tool).ends_with("rustc") => {
             (tool.to_string(), vec!["--target".to_string(), triple.replace("-linux-", "-unknown-linux-")])

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jittison_test_tools::{PrivateDir, require};
+use jittison_test_tools::{PrivateDir, emulated, require};
 
 #[derive(Clone, Copy)]
 pub enum Language {
@@ -57,7 +57,7 @@ impl Program {
 
     /// Runs the program, which must succeed.
     pub fn run(&self, arguments: &[PathBuf]) -> String {
-        succeed(Command::new(&self.path).args(arguments))
+        succeed(emulated(&self.path).args(arguments))
     }
 }
 
