@@ -12,7 +12,7 @@ const FLAGS: [(u8, SymbolFlags); 4] = [
     (8, SymbolFlags::SIDE_EFFECTS_ONLY),
 ];
 
-/// The flags that a program gave. x86-64 has no target flags.
+/// The flags that a program gave. x86-64 and AArch64 have no target flags.
 pub(crate) fn read(flags: CFlags) -> SymbolFlags {
     let is_set = |(bit, _): &&(u8, SymbolFlags)| flags.generic & bit != 0;
     FLAGS.iter().filter(is_set).fold(SymbolFlags::NONE, |all, (_, flag)| all | *flag)

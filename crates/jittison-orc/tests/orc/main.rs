@@ -10,7 +10,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jittison_test_tools::{PrivateDir, require, require_that};
+use jittison_test_tools::{PrivateDir, emulated, require, require_that};
 
 /// The shared library that was built with this test: it is in the directory of the test program.
 fn shared_library() -> PathBuf {
@@ -19,8 +19,13 @@ fn shared_library() -> PathBuf {
     library
 }
 
-/// What `llvm-config` of a version prints. `None` if the version is not installed.
+/// What `llvm-config` of a version prints. `None` if the version is not installed. With `JITTISON_LLVM` the headers and the libraries are
+/// those of another architecture: in its folders `include-VERSION` and `lib`.
 fn llvm_config(version: u32, option: &str) -> Option<String> {
+    if let Ok(other) = std::env::var("JITTISON_LLVM") {
+        let folder = if option == "--includedir" { format!("include-{version}") } else { "lib".to_string() };
+        return Some(format!("{other}/{folder}"));
+    }
     let output = Command::new(format!("llvm-config-{version}")).arg(option).output().ok()?;
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_string())
 }
@@ -47,7 +52,7 @@ fn compile(name: &str, version: u32, directory: &PrivateDir, library: Option<&Pa
     if let Some(library) = library {
         compiler.arg(library).arg(format!("-Wl,-rpath,{}", library.parent()?.display()));
     }
-    compiler.arg(format!("-L{libraries}")).arg(format!("-lLLVM-{version}")).arg(format!("-Wl,-rpath,{libraries}"));
+    compiler.arg(format!("-L{libraries}")).arg(format!("-lLLVM-{version}")).arg(format!("-Wl,-rpath,{libraries},-rpath-link,{libraries}"));
     succeed(&mut compiler);
     Some(program)
 }
@@ -56,7 +61,7 @@ fn compile(name: &str, version: u32, directory: &PrivateDir, library: Option<&Pa
 fn a_program_that_is_linked_against_the_library_first_gets_all_promises() {
     let directory = PrivateDir::new();
     let Some(program) = compile("modules", 19, &directory, Some(&shared_library())) else { return };
-    let output = succeed(Command::new(program).arg(directory.path("")));
+    let output = succeed(emulated(&program).arg(directory.path("")));
     assert!(output.ends_with("all promises hold\n"), "{output}");
 }
 
@@ -64,7 +69,7 @@ fn a_program_that_is_linked_against_the_library_first_gets_all_promises() {
 fn a_program_that_knows_only_llvm_gets_all_promises_with_a_preload() {
     let directory = PrivateDir::new();
     let Some(program) = compile("modules", 19, &directory, None) else { return };
-    let output = succeed(Command::new(program).arg(directory.path("")).env("LD_PRELOAD", shared_library()));
+    let output = succeed(emulated(&program).arg(directory.path("")).env("LD_PRELOAD", shared_library()));
     assert!(output.ends_with("all promises hold\n"), "{output}");
 }
 
@@ -72,6 +77,6 @@ fn a_program_that_knows_only_llvm_gets_all_promises_with_a_preload() {
 fn a_program_for_llvm_14_gets_its_own_layouts_and_arguments() {
     let directory = PrivateDir::new();
     let Some(program) = compile("older", 14, &directory, None) else { return };
-    let output = succeed(Command::new(program).env("LD_PRELOAD", shared_library()));
+    let output = succeed(emulated(&program).env("LD_PRELOAD", shared_library()));
     assert!(output.ends_with("all promises hold\n"), "{output}");
 }

@@ -1,6 +1,6 @@
 """A JIT linker in which every piece of running code can be taken back: exactly, safely, at once.
 
-Relocatable objects and archives go in: ELF files for x86-64 Linux from gcc, clang, rustc or LLVM. Functions come out::
+Relocatable objects and archives go in: ELF files for x86-64 or AArch64 Linux from gcc, clang, rustc or LLVM. Functions come out::
 
     import jittison
 
