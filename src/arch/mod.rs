@@ -350,6 +350,25 @@ impl Arch {
         }
     }
 
+    /// A stub as [`stub`](Self::stub), whose slot may change at any time. Its load acquires: code at the target sees what was written
+    /// before the slot was stored. `code` has [`redirectable_stub_size`](Self::redirectable_stub_size) bytes.
+    pub(crate) fn write_redirectable_stub(self, code: &mut [u8], place: ExecutorAddr, distance: i32) {
+        match self {
+            // Each load of x86-64 acquires.
+            Arch::X86_64 => code.copy_from_slice(&x86_64::code::stub(distance)),
+            Arch::Aarch64 => code.copy_from_slice(&aarch64::code::redirectable_stub(place.value(), distance)),
+        }
+    }
+
+    /// Bytes of a redirectable stub, a multiple of eight.
+    #[inline(always)]
+    pub(crate) const fn redirectable_stub_size(self) -> u64 {
+        match self {
+            Arch::X86_64 => STUB_SIZE as u64,
+            Arch::Aarch64 => aarch64::code::REDIRECTABLE_STUB_SIZE as u64,
+        }
+    }
+
     /// How the entry of a compiled function is hooked. `before` are the bytes [before it](Self::room_before_entry), and `bytes` the
     /// [`ENTRY_BYTES`] at it. `None` if there is no room.
     #[cfg(feature = "reload")]

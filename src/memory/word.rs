@@ -33,12 +33,14 @@ impl Word {
     #[inline]
     pub(crate) fn store(&self, value: u64) {
         // SAFETY: M4, M8 - `memory` keeps the word mapped, and its address does not change.
-        // Release pairs with the load in machine code: a thread that reads the new address sees the code there.
+        // Release pairs with the load in machine code, which acquires (`Arch::write_redirectable_stub`): a thread that reads the new
+        // address sees the code there, and the data that this thread and its initialisers have written.
         unsafe { self.word.as_ref() }.store(value, Ordering::Release);
         self.stored();
     }
 
-    /// Loads the value. This thread then sees everything that the storing thread did before the store.
+    /// Loads the value. This thread then sees everything that the storing thread did before the store. Pairs with
+    /// [`store`](Self::store), `replace` and `swap`.
     pub(crate) fn load(&self) -> u64 {
         // SAFETY: M4, M8 - `memory` keeps the word mapped at this address.
         unsafe { self.word.as_ref() }.load(Ordering::Acquire)
@@ -48,6 +50,7 @@ impl Word {
     pub(crate) fn replace(&self, expected: u64, value: u64) -> bool {
         // SAFETY: M4, M8 - `memory` keeps the word mapped at this address.
         let word = unsafe { self.word.as_ref() };
+        // Release pairs with the load in machine code. Relaxed if it fails: the caller does nothing with the value.
         let is_stored = word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if is_stored {
             self.stored();
@@ -55,7 +58,7 @@ impl Word {
         is_stored
     }
 
-    /// Stores `value`, as [`store`](Self::store) does, and returns the old value, as [`load`](Self::load) does.
+    /// Stores `value`, as [`store`](Self::store) does, and returns the old value, as [`load`](Self::load) does. Pairs with both.
     pub(crate) fn swap(&self, value: u64) -> u64 {
         // SAFETY: M4, M8 - `memory` keeps the word mapped at this address.
         let before = unsafe { self.word.as_ref() }.swap(value, Ordering::AcqRel);

@@ -16,7 +16,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::arch::{Arch, STUB_SIZE};
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, Name, SegmentKind, count_step};
 use crate::error::{Error, ErrorKind, LinkFault, MemoryFault, Result};
 use crate::layer::{HasMemory, MemoryLedger};
@@ -40,7 +40,8 @@ struct StubTables {
     ledger: MemoryLedger<Arc<StubBlock>>,
     /// A leaf lock: no other lock is taken under it.
     by_name: Mutex<StubsByName>,
-    /// Whether the slots are copied to where the code runs ([`Finalized::is_copied`]). Set before a stub has its name.
+    /// Whether the slots are copied to where the code runs ([`Finalized::is_copied`]). Set before a stub has its name. Relaxed: who knows
+    /// a stub has its name from under the lock, and sees the flag.
     are_copied: AtomicBool,
 }
 
@@ -54,6 +55,7 @@ type StubRef = (Arc<StubBlock>, u64);
 /// Stubs that were made together.
 struct StubBlock {
     memory: Arc<dyn Finalized>,
+    arch: Arch,
     dylib: u64,
     names: Vec<Name>,
 }
@@ -207,18 +209,19 @@ impl StubManager {
     /// Allocates one stub and one slot for each target, and fills them.
     fn allocate(&self, names: &[Name], targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
-        let count = targets.len() as u64;
-        plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
+        let (count, stub_size) = (targets.len() as u64, self.arch.redirectable_stub_size());
+        let align = 1 << stub_size.trailing_zeros();
+        plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * stub_size, align, zero_fill: 0 };
         plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
         let (code, data) = (memory.address(SegmentKind::Code), memory.address(SegmentKind::Data));
-        let stubs = memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize);
+        let stubs = memory.working(SegmentKind::Code).chunks_exact_mut(stub_size as usize);
         for ((index, stub), name) in (0..).zip(stubs).zip(names) {
-            let (place, slot) = (code.offset(index * STUB), data.offset(index * SLOT));
+            let (place, slot) = (code.offset(index * stub_size), data.offset(index * SLOT));
             let distance = self.arch.slot_distance(place, slot);
             let distance =
-                distance.ok_or_else(|| out_of_range("redirectable stubs", place, slot, index * STUB, name))?;
-            stub.copy_from_slice(&self.arch.stub(place, distance));
+                distance.ok_or_else(|| out_of_range("redirectable stubs", place, slot, index * stub_size, name))?;
+            self.arch.write_redirectable_stub(stub, place, distance);
         }
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
@@ -240,7 +243,7 @@ impl StubManager {
 
 impl StubBlock {
     fn address(&self, index: u64) -> ExecutorAddr {
-        self.memory.address(SegmentKind::Code).offset(index * STUB)
+        self.memory.address(SegmentKind::Code).offset(index * self.arch.redirectable_stub_size())
     }
 
     /// The slot of a stub. `None` in offline memory, whose code never runs.
@@ -329,7 +332,7 @@ impl StubTables {
             return false;
         }
         block.memory.word(index * SLOT).is_some_and(|slot| {
-            // As `Word::store`: code that jumps to the new target sees what this thread has written there.
+            // As `Word::store`: pairs with the load of the stub, so code at the new target sees what this thread has written.
             slot.store(target.value(), Ordering::Release);
             true
         })
@@ -413,10 +416,9 @@ impl StubUnit {
     fn materialize_stubs(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
         let memory = self.manager.allocate(&names, &self.targets)?;
-        let start = memory.address(SegmentKind::Code);
         let dylib = responsibility.dylib();
-        let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
-        responsibility.notify_resolved(|claimed| Some(start.offset(index_of(claimed)? * STUB)))?;
+        let block = Arc::new(StubBlock { memory, arch: self.manager.arch, dylib: dylib.id(), names });
+        responsibility.notify_resolved(|claimed| Some(block.address(index_of(claimed)?)))?;
         let record = self.record.take();
         responsibility.with_resource_key(|key| {
             if let Some(record) = record {
@@ -461,7 +463,5 @@ impl MaterializationUnit for StubUnit {
 /// The number of names that are inserted or removed under one lock.
 const NAME_BATCH: usize = 128;
 
-/// Size of a stub in bytes.
-const STUB: u64 = STUB_SIZE as u64;
 /// Size of a slot in bytes.
 const SLOT: u64 = 8;

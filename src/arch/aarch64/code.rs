@@ -16,7 +16,7 @@ use crate::arch::edge_kind::EdgeKind;
 pub(crate) const TRAP: u8 = 0;
 
 /// A stub: `bti c; adrp x16, slot; ldr x17, [x16, slot]; br x17`. `place` is the address of the stub, and `distance` leads from
-/// there to the slot, which is a multiple of eight.
+/// there to the slot, which is a multiple of eight. The slot keeps its value, so a plain load is enough.
 pub(crate) fn stub(place: u64, distance: i32) -> [u8; STUB_SIZE] {
     let (place, slot) = (i128::from(place), i128::from(place) + i128::from(distance));
     let [bti, mut page, mut load, jump] = [BTI_C, ADRP_X16, LDR_X17_X16, BR_X17].map(u32::to_le_bytes);
@@ -24,6 +24,26 @@ pub(crate) fn stub(place: u64, distance: i32) -> [u8; STUB_SIZE] {
     Field::LoadStore(3).store(&mut load, slot);
     let mut code = [0; STUB_SIZE];
     for (bytes, instruction) in code.chunks_exact_mut(4).zip([bti, page, load, jump]) {
+        bytes.copy_from_slice(&instruction);
+    }
+    code
+}
+
+/// Bytes of a redirectable stub, with the gap after it.
+pub(crate) const REDIRECTABLE_STUB_SIZE: usize = 24;
+
+/// A stub whose slot changes while threads run it: `bti c; adrp x16, slot; add x16, x16, slot; ldar x17, [x16]; br x17`.
+///
+/// The load acquires. After a plain load, the code at the target could read what was in memory before the slot was stored: a
+/// branch orders no later load.
+pub(crate) fn redirectable_stub(place: u64, distance: i32) -> [u8; REDIRECTABLE_STUB_SIZE] {
+    let (place, slot) = (i128::from(place), i128::from(place) + i128::from(distance));
+    let [bti, mut page, mut low, load, jump] =
+        [BTI_C, ADRP_X16, ADD_X16_X16, LDAR_X17_X16, BR_X17].map(u32::to_le_bytes);
+    Field::Adrp.store(&mut page, (slot & !0xfff) - ((place + 4) & !0xfff));
+    Field::Add.store(&mut low, slot);
+    let mut code = [TRAP; REDIRECTABLE_STUB_SIZE];
+    for (bytes, instruction) in code.chunks_exact_mut(4).zip([bti, page, low, load, jump]) {
         bytes.copy_from_slice(&instruction);
     }
     code
@@ -103,7 +123,7 @@ pub(crate) static INDIRECT: IndirectCode = IndirectCode {
             0xf85f_03b0, // ldr x16, [x29, #-16]: resolver
             0xd63f_0200, // blr x16
             0xf85f_83b1, // ldr x17, [x29, #-8]: slot
-            0xc89f_fe20, // stlr x0, [x17]
+            0xc89f_fe20, // stlr x0, [x17], which pairs with the ldar of the stub
             0xaa00_03f0, // mov x16, x0
             0x9100_83ff, // add sp, sp, #32
             0xacc1_5ff6, // ldp q22, q23, [sp], #32
@@ -137,29 +157,30 @@ pub(crate) static INDIRECT: IndirectCode = IndirectCode {
         ],
     },
     stub_and_entry: CodeTemplate {
-        bytes: &bytes::<10, 40>([
+        bytes: &bytes::<11, 44>([
             BTI_C,
             ADRP_X16,    // adrp x16, slot
-            LDR_X17_X16, // ldr x17, [x16, slot]
+            ADD_X16_X16, // add x16, x16, slot
+            LDAR_X17_X16,
             BR_X17,
             BTI_C,
             ADRP_X16,    // adrp x16, resolver
-            0x9100_0210, // add x16, x16, resolver
+            ADD_X16_X16, // add x16, x16, resolver
             0x9000_0011, // adrp x17, slot
             0x9100_0231, // add x17, x17, slot
             B,           // b common
         ]),
         fields: &[
             field(4, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Slot),
-            field(8, Aarch64Relocation::Ldst64AbsLo12Nc, IndirectTarget::Slot),
-            field(20, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Resolver),
-            field(24, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Resolver),
-            field(28, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Slot),
-            field(32, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Slot),
-            field(36, Aarch64Relocation::Jump26, IndirectTarget::Common),
+            field(8, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Slot),
+            field(24, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Resolver),
+            field(28, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Resolver),
+            field(32, Aarch64Relocation::AdrPrelPgHi21, IndirectTarget::Slot),
+            field(36, Aarch64Relocation::AddAbsLo12Nc, IndirectTarget::Slot),
+            field(40, Aarch64Relocation::Jump26, IndirectTarget::Common),
         ],
     },
-    entry: 16,
+    entry: 20,
 };
 
 /// `atexit(f)` as `__cxa_atexit(f, 0, &__dso_handle)`.
@@ -286,7 +307,9 @@ pub(crate) static TLS_DESCRIPTOR: CodeTemplate<()> = CodeTemplate {
 
 const BTI_C: u32 = 0xd503_245f;
 const ADRP_X16: u32 = 0x9000_0010;
+const ADD_X16_X16: u32 = 0x9100_0210;
 const LDR_X17_X16: u32 = 0xf940_0211;
+const LDAR_X17_X16: u32 = 0xc8df_fe11;
 const BR_X17: u32 = 0xd61f_0220;
 const B: u32 = 0x1400_0000;
 
@@ -321,6 +344,17 @@ mod tests {
         assert_eq!(instructions(&code[..24]), expected);
         assert_eq!(code[24..32], 0x1122_3344_5566_7788_u64.to_le_bytes());
         assert_eq!(code[32..36], (-8i32).to_le_bytes());
+    }
+
+    #[test]
+    fn a_stub_whose_slot_changes_acquires_what_was_written_before_the_slot() {
+        let code = instructions(&redirectable_stub(0x40_0000, 0x2ff8));
+        assert_eq!(code, [0xd503_245f, 0xd000_0010, 0x913f_e210, 0xc8df_fe11, 0xd61f_0220, 0]);
+        // The ADRP is in the page after that of the stub, and so is the slot.
+        let code = instructions(&redirectable_stub(0x40_0ffc, 4));
+        assert_eq!(code, [0xd503_245f, 0x9000_0010, 0x9100_0210, 0xc8df_fe11, 0xd61f_0220, 0]);
+        let indirect = instructions(INDIRECT.stub_and_entry.bytes);
+        assert_eq!(indirect[3..5], [0xc8df_fe11, 0xd61f_0220], "the stub of an indirect function");
     }
 
     #[test]
