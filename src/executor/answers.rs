@@ -104,7 +104,15 @@ impl Server {
                 Answer::Done
             }
             Request::Write { changes } => {
-                changes.into_iter().try_for_each(|change| self.write(change))?;
+                let mut has_new_code = false;
+                for change in changes {
+                    // A thread here may already run a stub whose slot the word is.
+                    if has_new_code && is_word(&change) {
+                        synchronize_processors();
+                        has_new_code = false;
+                    }
+                    has_new_code |= self.write(change)?;
+                }
                 synchronize_processors();
                 Answer::Done
             }
@@ -273,10 +281,11 @@ impl Server {
         Ok(Answer::Done)
     }
 
-    fn write(&self, change: Change) -> Result<()> {
-        let (Change::Bytes { window: number, .. } | Change::Zeroes { window: number, .. }) = change;
+    /// Writes a change. Says whether it is code.
+    fn write(&self, change: Change) -> Result<bool> {
+        let (Change::Bytes { window: number, offset, .. } | Change::Zeroes { window: number, offset, .. }) = change;
         // The controller may have released the window before it sent what had changed there. Numbers are not used again.
-        let Ok(item) = self.item(number) else { return Ok(()) };
+        let Ok(item) = self.item(number) else { return Ok(false) };
         let Item::Window(window) = &*item else { return Err(other_kind(number)) };
         let window = window.lock();
         // SAFETY: E3 - the pools of the controller gave the range to what it links, or it alone changes the word.
@@ -286,7 +295,8 @@ impl Server {
                 Change::Zeroes { offset, size, .. } => window.zero(offset, size),
             }
         };
-        Ok(written?)
+        written?;
+        Ok(window.is_code(offset))
     }
 
     fn load_thread_locals(&self, image: &[u8], size: u64, align: u64, offset: StaticOffset) -> Result<Answer> {
@@ -370,6 +380,11 @@ fn found_in_process(symbol: ProcessSymbol) -> FoundInProcess {
         ProcessSymbol::Data(address) => FoundInProcess::Data(address.value()),
         ProcessSymbol::TlsIndex(TlsIndex { module, offset }) => FoundInProcess::ThreadLocal { module, offset },
     }
+}
+
+/// Whether a change may be the slot of a stub. Code that was sent before it must be ready first.
+fn is_word(change: &Change) -> bool {
+    matches!(change, Change::Bytes { bytes, .. } if bytes.len() == 8)
 }
 
 fn other_kind(number: u64) -> Error {

@@ -93,6 +93,7 @@ impl HostedWindow {
         for (index, word) in whole.chunks_exact(8).enumerate() {
             let value = u64::from_ne_bytes(word.try_into().expect("a chunk has eight bytes"));
             // SAFETY: M6 - `view` has checked the range, and the word is aligned. M1 - by contract.
+            // Pairs with the load of a stub, if the word is its slot.
             unsafe { &*start.cast::<MappedU64>().add(index) }.store(value, Ordering::Release);
         }
         // SAFETY: M6 - as above. M1 - by contract, nobody uses these bytes.
@@ -145,6 +146,12 @@ impl HostedWindow {
         // SAFETY: M6 - as above.
         unsafe { self.flush(after, end, after_size) };
         Ok(())
+    }
+
+    /// Whether an offset is in the code pool.
+    pub(crate) fn is_code(&self, offset: u64) -> bool {
+        let code = self.layout.pool(SegmentKind::Code);
+        (code.offset..code.offset + code.size).contains(&offset)
     }
 
     /// Where this process writes a range.
