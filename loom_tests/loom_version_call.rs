@@ -3,7 +3,7 @@
 //! Runs `src/session/pins/calls.rs` on top of `src/session/pins/guards.rs`. A version that a caller reached through a
 //! stub's slot is freed after the call has returned, and not before.
 //!
-//! Seeded bugs: `version_freed_under_a_call`, `pinned_after_the_refresh`.
+//! Seeded bugs: `version_freed_under_a_call`, `pinned_after_the_refresh`, `stub_loads_its_slot_plainly`.
 
 #![cfg(loom)]
 
@@ -45,6 +45,31 @@ fn replacing_a_version_versus_a_call_through_its_stub() {
         let complete = removal.is_complete();
         assert_eq!(fixture.manager.freed(), [1]);
         (version, complete)
+    });
+}
+
+#[test]
+fn replacing_a_version_versus_a_call_through_a_stub_that_is_bound_late() {
+    // The version that a caller without an entry reaches, if the lazy stub is bound; the number of recorded bindings. A caller of the
+    // old version came through a recorded binding, whose tracker keeps that version.
+    let allowed = [(None, 0), (None, 1), (Some(1), 1), (Some(2), 0), (Some(2), 1)];
+    explore("replacing_a_version_versus_a_call_through_a_stub_that_is_bound_late", None, 5, allowed, || {
+        let fixture = fixture();
+        let tracker = fixture.loaded("lazy", 1);
+        let (lazy, version) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(1)));
+        let slots = (lazy.clone(), version.clone());
+        let caller = thread::spawn(move || {
+            let is_bound = jittison::session::load_as_stub(&slots.0) != 0;
+            is_bound.then(|| slots.1.load(Ordering::Relaxed))
+        });
+        let session = fixture.session.clone();
+        let replacer = thread::spawn(move || {
+            version.store(2, Ordering::Relaxed);
+            jittison::session::late_binding_count(&session)
+        });
+        jittison::session::note_late_binding(&tracker);
+        lazy.store(1, Ordering::Release);
+        (caller.join().unwrap(), replacer.join().unwrap())
     });
 }
 

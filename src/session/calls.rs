@@ -94,6 +94,22 @@ pub fn late_binding_count(session: &ExecutionSession) -> usize {
     session.late_bindings().len()
 }
 
+/// For models: records that a lazy re-export of a tracker is about to be bound.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn note_late_binding(tracker: &crate::session::ResourceTracker) {
+    tracker.dylib_handle().note_late_binding(tracker.watch());
+}
+
+/// For models: what a stub loads from its slot. Pairs with the store of the slot.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn load_as_stub(slot: &crate::sync::AtomicU64) -> u64 {
+    // Seeded bug: a stub whose load does not acquire.
+    let is_plain = crate::sync::seeded_bug!("stub_loads_its_slot_plainly");
+    slot.load(if is_plain { Ordering::Relaxed } else { Ordering::Acquire })
+}
+
 /// For models: a dylib whose versions are found on stacks.
 #[cfg(loom)]
 #[doc(hidden)]

@@ -107,7 +107,7 @@ mod work;
 pub(crate) use background_work::BackgroundWork;
 #[cfg(loom)]
 #[doc(hidden)]
-pub use calls::{late_binding_count, reloaded_dylib};
+pub use calls::{late_binding_count, load_as_stub, note_late_binding, reloaded_dylib};
 pub(crate) use core::clear_hook::ClearHook;
 pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
