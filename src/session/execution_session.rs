@@ -27,7 +27,7 @@ impl ExecutionSession {
     ) -> Result<JitDylib> {
         let session = self.inner();
         let mut dylibs = session.dylibs.lock();
-        // Read under the lock: `end` stores `ended` before it takes this lock to list the dylibs.
+        // Read under the lock: `end` stores `ended` before it takes this lock to list the dylibs. Pairs with that store.
         if session.ended.load(Ordering::Acquire) {
             return Err(ErrorKind::SessionEnded.into());
         }

@@ -198,7 +198,7 @@ impl SessionInner {
     /// The current managers, in reverse of the order of release. Each dylib caches the list, so removals in different
     /// dylibs share no memory. The cache is refreshed when its version differs.
     pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {
-        // Acquire pairs with the AcqRel increment of `edit_managers`: a thread that sees a version also sees its list.
+        // Acquire pairs with the increment of `edit_managers`: a thread that sees a version also sees its list.
         let version = self.managers_version.load(Ordering::Acquire);
         // Declared before the guard, so dropped after it: it may hold the last reference to a deregistered manager.
         let mut _old = None;
@@ -210,14 +210,15 @@ impl SessionInner {
         cached.1.clone()
     }
 
-    /// Changes the list of managers, then its version.
+    /// Changes the list of managers, then its version. The increment pairs with the load of `managers`.
     pub(crate) fn edit_managers(&self, edit: impl FnOnce(&mut RankedManagers)) {
         edit(&mut self.managers.lock());
         self.managers_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the session has ended. `end` stores the flag, then takes this lock, then reads the queue for the last
-    /// time. So if this returns false, an entry that the caller has queued before the call is still processed.
+    /// time. So if this returns false, an entry that the caller has queued before the call is still processed. The lock orders the
+    /// load, so it is Relaxed.
     pub(crate) fn has_ended(&self) -> bool {
         let _dylibs = self.dylibs.lock();
         !seeded_bug!("queued_after_the_end") && self.ended.load(Ordering::Relaxed)

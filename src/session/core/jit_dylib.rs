@@ -73,7 +73,7 @@ pub(crate) struct DylibInner {
     /// How often the link order was edited. Written under the lock of `state`, after the edit.
     link_order_edits: AtomicU64,
     /// Whether the trackers hold versions of functions that are reached through stubs. Set before the first tracker is
-    /// created.
+    /// created. Relaxed: who has a tracker of it came by it after that.
     pub(crate) has_versions: AtomicBool,
     /// A cache of the session's managers, and the version of the list.
     pub(crate) managers: Mutex<(u64, ManagerList)>,
@@ -204,7 +204,8 @@ impl JitDylib {
     pub(crate) fn edit_link_order<R>(&self, edit: impl FnOnce(&mut LinkOrder) -> R) -> R {
         let mut state = self.inner.state.lock();
         let outcome = edit(&mut state.link_order);
-        // Release: a thread that reads this number before the order reads an order that is at least as new.
+        // Release pairs with the load of `link_order_edits`: a thread that reads this number before the order reads an order that is at
+        // least as new.
         self.inner.link_order_edits.fetch_add(1, Ordering::Release);
         // Dropped after the lock is released: a cache may hold the last reference to another dylib.
         let order = (state.link_cache.take(), self.inner.order.clear());
@@ -213,7 +214,7 @@ impl JitDylib {
         outcome
     }
 
-    /// A number that each edit of the link order changes.
+    /// A number that each edit of the link order changes. The load pairs with the increment of `edit_link_order`.
     pub(crate) fn link_order_edits(&self) -> u64 {
         self.inner.link_order_edits.load(Ordering::Acquire)
     }

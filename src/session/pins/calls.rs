@@ -39,9 +39,11 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering, StaticCell, fence};
 /// The calls of one session.
 pub(crate) struct Calls<T> {
     pub(crate) domain: Guards,
-    /// Whether the session has created a dylib for versions.
+    /// Whether the session has created a dylib for versions. The store is Release and pairs with the Acquire loads: who sees it sees the
+    /// switch of the process. Who does not see it began its call before, and reaches a version only as `late` says.
     is_enabled: AtomicBool,
-    /// Whether the session has versions whose addresses [`pass_reload_point`] does not know.
+    /// Whether the session has versions whose addresses [`pass_reload_point`] does not know. The store is Release and pairs with the
+    /// Acquire load. It precedes the link of the first of them, so a thread inside one sees it.
     has_other_versions: AtomicBool,
     /// Trackers of lazy re-exports that were made before `is_enabled` was set and bound after it. A leaf lock.
     /// Each tracker once, by its address.
@@ -116,6 +118,7 @@ impl<T> Calls<T> {
     /// not be entered.
     pub(crate) fn note_late_binding(&self, tracker: Arc<T>) {
         self.late.lock().insert(Arc::as_ptr(&tracker).addr(), tracker);
+        // Pairs with the fence of `late_bindings`. The caller then stores the slot, and the load of the stub acquires (`Arch`).
         fence(Ordering::SeqCst);
     }
 

@@ -70,18 +70,22 @@ use crate::sync::{
 /// The epoch of one thread in one domain.
 #[repr(align(64))]
 pub(crate) struct EpochRecord {
-    /// The number of the domain that lists the record. The thread that uses the record reads it.
+    /// The number of the domain that lists the record. The thread that uses the record reads it. Relaxed: a record gets to the thread
+    /// through the lock of the list, or through `users`.
     domain: AtomicU64,
     /// Guards that the thread has entered inside another guard and not left. Only that thread uses it.
     nested: AtomicU64,
-    /// Odd while a guard is entered. Each entry and each exit adds one. Only the thread writes it.
+    /// Odd while a guard is entered. Each entry and each exit adds one. Only the thread writes it. Its stores are Release, and each pairs
+    /// with the Acquire loads of removers: a remover that reads a later epoch sees what the thread did in the guard. The thread itself
+    /// loads it Relaxed.
     epoch: AtomicU64,
-    /// Whether `deferred` may have batches.
+    /// Whether `deferred` may have batches. Relaxed: the barriers of `leave` and `try_defer` order it.
     has_deferred: AtomicBool,
     /// Whether the guards own the record, because the list of the thread is destroyed. Only the thread uses it. While it is
     /// set, `has_deferred` is set too.
     is_owned_by_guards: AtomicBool,
-    /// Bits [`USED_BY_DOMAIN`] and [`USED_BY_THREAD`].
+    /// Bits [`USED_BY_DOMAIN`] and [`USED_BY_THREAD`]. `deregister` clears them with AcqRel, and pairs with itself and with the load of
+    /// `register`: the next thread of the record sees what this one stored in it.
     users: AtomicUsize,
     /// What waits for the guard that is entered.
     deferred: Mutex<DeferredList>,
@@ -310,7 +314,6 @@ impl EpochRecord {
 
     /// The domain, or the thread, no longer uses the record. After the last of them it is free for others.
     fn deregister(&'static self, user: usize) {
-        // Acquire and release: the next thread continues with the epoch of this one.
         let before = self.users.fetch_and(!user, Ordering::AcqRel);
         if before == user && !are_statics_destroyed() {
             FREE_RECORDS.lock().push(self);
@@ -439,7 +442,6 @@ impl Guards {
     fn register(&self) -> &'static EpochRecord {
         prepare_barriers();
         let record = self.records.write(|records| {
-            // Acquire pairs with the release of `deregister`.
             let free = records.iter().find(|record| record.users.load(Ordering::Acquire) == USED_BY_DOMAIN).copied();
             let record = free.unwrap_or_else(|| {
                 let record = FREE_RECORDS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(EpochRecord::new())));

@@ -34,10 +34,12 @@ impl TrackerFlags {
 
     /// The caller holds the tracker's lock, so no other thread writes meanwhile.
     pub(crate) fn set(&self, flag: TrackerFlag) {
-        // Release pairs with the acquire of `has`: a reader that sees the flag sees everything that was done before it.
+        // Release pairs with the acquire of `has`: a reader that sees the flag sees everything that was done before it. Relaxed: the
+        // lock orders the load.
         self.0.store(self.0.load(Ordering::Relaxed) | flag as u8, Ordering::Release);
     }
 
+    /// The load pairs with the store of [`set`](Self::set).
     pub(crate) fn has(&self, flag: TrackerFlag) -> bool {
         self.0.load(Ordering::Acquire) & flag as u8 != 0
     }

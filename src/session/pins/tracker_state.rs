@@ -33,7 +33,8 @@ use crate::sync::{Arc, AtomicU32, Condvar, GuardedU8, Mutex, Ordering, Rank, see
 /// The state of one tracker.
 pub(crate) struct TrackerState<T> {
     /// Handles (`ResourceTracker`) of the tracker. An `Arc` count does not serve, since a responsibility makes a handle from
-    /// the core. If leaked handles make the count wrap, the tracker is transferred too early; that frees nothing.
+    /// the core. If leaked handles make the count wrap, the tracker is transferred too early; that frees nothing. Relaxed: the locks
+    /// of the transfer order what it moves.
     pub(crate) handles: AtomicU32,
     /// Facts about the state that are readable without the lock.
     pub(super) flags: TrackerFlags,
@@ -41,7 +42,8 @@ pub(crate) struct TrackerState<T> {
     pub(super) node: NodeCell,
     /// The tracker's node in the witness forest (`witnesses.rs`), if it has one.
     pub(super) witness: NodeCell,
-    /// A bit for each pin table that has, or had, a remote node of the tracker. Set under the lock, never cleared.
+    /// A bit for each pin table that has, or had, a remote node of the tracker. Set under the lock, never cleared. Who reads it
+    /// without the lock and needs all bits knows that the tracker is not live, from a flag that acquires. For others it is a hint.
     pub(super) remote_tables: GuardedU8,
     pub(super) inner: Mutex<StateInner<T>>,
 }

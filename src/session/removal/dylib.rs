@@ -47,6 +47,7 @@ impl SessionInner {
     }
 
     pub(crate) fn end(self: &Arc<SessionInner>) -> Result<()> {
+        // Pairs with the load of `create_dylib_with_link_order`. The lock below orders the two as well.
         self.ended.store(true, Ordering::Release);
         let mut failures = Vec::new();
         let (spare, listed) = {

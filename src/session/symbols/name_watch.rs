@@ -24,9 +24,10 @@ pub(crate) struct NameWatch {
     /// Allocated by the first watch.
     buckets: StaticCell<Box<[Bucket]>>,
     next_serial: AtomicU32,
-    /// Counts generators that were added to watched dylibs.
+    /// Counts generators that were added to watched dylibs. Increments are Release. Each pairs with the Acquire load of `versions`: a
+    /// reader of the new count sees the generator.
     generators_added: AtomicU64,
-    /// Counts watched dylibs that were closed.
+    /// Counts watched dylibs that were closed. Pairs with the load of `versions`, as above.
     dylibs_closed: AtomicU64,
 }
 
@@ -84,7 +85,8 @@ impl NameWatch {
         let next = |serial: u32| serial.checked_add(1);
         let serial = self.next_serial.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let position = chosen.unwrap_or(serial % WORDS as u32);
-        // The locks of the dylibs order this before the definitions that must see it.
+        // Release pairs with the load above, in another thread that shares the word. The locks of the dylibs order this before the
+        // definitions that must see it.
         bucket.0[position as usize].swap(word_of(hash, serial), Ordering::AcqRel);
         Some(Watch { position, serial })
     }
@@ -106,10 +108,11 @@ impl NameWatch {
         }
         let Some(buckets) = self.buckets.get() else { return };
         for word in &bucket_of(buckets, hash).0 {
+            // Relaxed: the lock of the dylib orders this after each `watch` that matters, as the table above says.
             let found = word.load(Ordering::Relaxed);
             if is_of(found, hash) {
                 count_step();
-                // If it fails, the word is that of another name by now.
+                // Release pairs with the load of `is_set`. If it fails, the word is that of another name by now.
                 let _ = word.compare_exchange(found, 0, Ordering::Release, Ordering::Relaxed);
             }
         }
