@@ -228,7 +228,7 @@ mod imp {
     pub(crate) use std::thread::LocalKey as ThreadKey;
     pub(crate) use std::thread_local;
 
-    /// A store with a `fence(SeqCst)` after it: every thread sees the store before anything that this thread does next.
+    /// A store, then a `fence(SeqCst)`. It pairs with a fence of a thread that reads the word: one of the two sees the other's stores.
     #[inline(always)]
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
         if crate::arch::EXCHANGE_IS_FENCE {
@@ -546,7 +546,7 @@ mod imp {
     pub(crate) use loom::thread_local;
 
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
-        word.store(value, Ordering::Release);
+        word.store(value, Ordering::Release); // pairs with a fence, as above
         fence(Ordering::SeqCst);
     }
 
@@ -645,7 +645,7 @@ mod imp {
     /// crossbeam's sharded lock has no loom support. One lock has the same meaning.
     #[derive(Debug)]
     pub(crate) struct ReadMostly<T> {
-        is_written: AtomicBool,
+        is_written: AtomicBool, // the store is Release and pairs with the Acquire loads
         value: Mutex<T>,
     }
 

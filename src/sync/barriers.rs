@@ -46,7 +46,8 @@ mod imp {
 
     use crate::arch::FETCHES_EARLY;
 
-    /// Whether this process is registered for `membarrier`.
+    /// Whether this process is registered for `membarrier`. The store is Release, and pairs with nothing that decides: a thread that
+    /// reads the old value executes full fences, which are stronger. A thread reads its own store before its first light barrier.
     static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 
     /// Registers the process for `membarrier`. A thread must call this before its first light barrier.
@@ -91,6 +92,7 @@ mod imp {
         light_barrier_of(HAS_MEMBARRIER.load(Ordering::Relaxed));
     }
 
+    /// Pairs with [`heavy_barrier`].
     #[inline(always)]
     pub(super) fn light_barrier_of(has_membarrier: bool) {
         match has_membarrier {
@@ -100,7 +102,7 @@ mod imp {
     }
 
     /// The seldom side of the barrier: a full fence in this thread, and in every other thread at its current instruction. A
-    /// system call.
+    /// system call. Pairs with [`light_barrier`]; without `membarrier`, the two fences do.
     pub(crate) fn heavy_barrier() {
         fence(Ordering::SeqCst);
         if cfg!(miri) {
@@ -159,6 +161,7 @@ mod imp {
 
     /// One word per thread of an execution: see "Under loom" in the header.
     struct BarrierWords {
+        /// The read-modify-writes are AcqRel. That of the thread pairs with that of a heavy barrier.
         words: [AtomicUsize; MAX_THREADS],
         /// How many threads have a word.
         assigned: HintUsize,
@@ -190,6 +193,7 @@ mod imp {
     pub(crate) fn heavy_barrier() {
         // Seeded bug: only this thread executes a fence.
         if seeded_bug!("heavy_barrier_without_the_others") {
+            // Pairs with nothing, which is the bug.
             return fence(Ordering::SeqCst);
         }
         for word in &BARRIER_WORDS.words {
