@@ -144,6 +144,7 @@ unsafe impl MappedWindow for CopyWindow {
         };
         let is_of = |unit: usize| start.addr().is_multiple_of(unit) && (size as usize).is_multiple_of(unit);
         // Other threads may store into words meanwhile, and each of them reports its own store. A word is read at once, as it is stored.
+        // Acquire pairs with the stores of `Word`: the code that a value leads to was given before the value.
         let read = || -> Vec<u8> {
             if is_of(8) {
                 // SAFETY: M6 - the range is in a view by the checks above. M3 - what is not this caller's is stored as atomics only.
@@ -159,7 +160,7 @@ unsafe impl MappedWindow for CopyWindow {
             }
         };
         // Between the reading and the giving, another thread may have stored and given a newer value, which the older one would replace.
-        // Whoever gives an older value after a newer one reads the newer one here.
+        // Whoever gives an older value after a newer one reads the newer one here: the queue orders the second giving after the first.
         let mut bytes = read();
         loop {
             self.reserved.peer.write(self.reserved.place.window, offset, &bytes);

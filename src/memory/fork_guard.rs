@@ -92,7 +92,8 @@ pub(super) struct SharedWindow {
     file: File,
     is_read_only: bool,
     policy: ForkPolicy,
-    /// Whether the working view shows other pages than the running view: in a child without a copy.
+    /// Whether the working view shows other pages than the running view: in a child without a copy. Relaxed: stored while the child has
+    /// one thread.
     is_detached: MappedU32,
 }
 
@@ -229,7 +230,8 @@ per_process! {
         ForkGate::new(Registry { has_handlers: false, marker: ProcessMarker::new(), windows: Vec::new() });
 }
 
-/// The number of forks between the process that mapped the first window and this process.
+/// The number of forks between the process that mapped the first window and this process. Relaxed: it changes while the child has one
+/// thread.
 static FORKS: MappedU32 = MappedU32::new(0);
 
 /// The generation of this process. A child has another one than its parent, and none is zero. A thread that was started

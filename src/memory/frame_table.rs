@@ -74,8 +74,9 @@ impl FrameTable {
         // Both offsets are inside the header or at its end.
         let (count, slots) = unsafe { (header.add(8).cast::<MappedU32>(), header.add(12).cast()) };
         // SAFETY: M4, M6 - `window` keeps the header mapped, and bytes 8 to 11 are in it, aligned to 4. Nobody else
-        // accesses them: the window has no other table, and no unwinder looks for code in it yet.
-        unsafe { (*count).store((text_size / TEXT_GRANULE) as u32, Ordering::Release) };
+        // accesses them: the window has no other table, and no unwinder looks for code in it yet. Relaxed: an unwinder that
+        // needs the count has got an address of code, and what publishes the address orders this store before it.
+        unsafe { (*count).store((text_size / TEXT_GRANULE) as u32, Ordering::Relaxed) };
         window.changed(FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET - FRAME_HEADER_OFFSET);
         Some(FrameTable {
             window: window.clone(),

@@ -60,7 +60,7 @@ pub(crate) struct Window {
     pub(crate) purge_thread: PurgeThread,
     pub(crate) sink: EventSink,
     /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is
-    /// unmapped.
+    /// unmapped. Relaxed: the drop of the last `Arc` orders the two.
     is_reported: AtomicBool,
 }
 

@@ -38,9 +38,10 @@ pub(crate) struct Windows {
     /// Set by [`open_first`](Self::open_first).
     first: StaticCell<OpenWindow>,
     others: Mutex<Vec<(Placement, OpenWindow)>>,
-    /// Whether `others` has any window. Read without its lock.
+    /// Whether `others` has any window. Read without its lock, and Relaxed: who knows a group has it from an earlier allocation, and sees
+    /// its window. Who sees an old value allocates from the first window.
     has_others: AtomicBool,
-    /// Whether `shared.low_groups` ever had any group. Read without its lock.
+    /// Whether `shared.low_groups` ever had any group. Read without its lock, and Relaxed, as above.
     has_low_groups: AtomicBool,
     /// Without pooling: the window of each allocation, as long as it lives.
     unpooled: Mutex<Vec<Weak<Window>>>,

@@ -61,9 +61,11 @@ static LIST: WindowList = WindowList::new();
 
 struct WindowList {
     first: StaticPtr<WindowNode>,
-    /// How many windows were added and removed so far. libgcc's unwinder caches the list, and compares these counts to see
+    /// How many windows were added and removed so far. An increment is Release, after the change of the list. It pairs with the load
+    /// of the record of the program: who sees the count sees the list. libgcc's unwinder caches the list, and compares these counts to see
     /// whether its cache is current.
     added: MappedU64,
+    /// Pairs with the load, as above.
     removed: MappedU64,
 }
 
@@ -111,7 +113,7 @@ impl WindowList {
     }
 
     fn first(&self) -> Option<&'static WindowNode> {
-        // SAFETY: O6 - null, or a node that is never freed; the acquire load sees its contents (see `add_node`).
+        // SAFETY: O6 - null, or a node that is never freed. The load pairs with the release in `add_node`, and sees its contents.
         unsafe { self.first.load(Ordering::Acquire).as_ref() }
     }
 
@@ -147,12 +149,14 @@ impl WindowNode {
     #[cfg(any(test, all(target_env = "musl", target_feature = "crt-static")))]
     fn read(&self) -> Option<WindowRange> {
         loop {
+            // Acquire: pairs with the release store of the last writer, whose words or later ones are read below.
             let version = self.version.load(Ordering::Acquire);
             if !version.is_multiple_of(2) {
                 return None;
             }
             let [base, size_bytes, frame_header, frame_header_bytes] =
                 self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            // Acquire: pairs with the release fence in `write`.
             static_fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
                 return (base != 0).then_some(WindowRange { base, size_bytes, frame_header, frame_header_bytes });

@@ -8,6 +8,7 @@ use crate::sync::{MappedU32, MappedU64, Ordering};
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct CrashRecord {
+    /// Stored last with Release, which pairs with the Acquire load: who reads a signal reads the rest of its crash.
     signal: MappedU32,
     frame_count: MappedU32,
     address: MappedU64,

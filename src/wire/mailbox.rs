@@ -28,6 +28,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, seeded_bug};
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mailbox {
+    /// Each change of the sender is Release and pairs with the receiver's Acquire loads: who sees `FULL` sees the words. `EMPTY` is stored
+    /// with Release and pairs with the sender's Acquire loads: who sees it overwrites words that were read.
     state: AtomicU32,
     /// In bytes.
     length: AtomicU32,
