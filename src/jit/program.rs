@@ -179,6 +179,7 @@ struct Shutdown {
     main_thread: ThreadId,
     /// `None` once the thread of `main` has ended the program.
     hold: Mutex<Option<Arc<Hold>>>,
+    /// Whether the finalisers have run. The swap pairs with the Acquire load: who sees it sees what they did.
     is_over: AtomicBool,
     /// `None` while it runs.
     observe: Mutex<Option<EventCallback>>,

@@ -117,6 +117,7 @@ impl ReloadPoints {
             removed
         };
         drop(removed);
+        // Pairs with the load of `pass`, which then finds the change in the tables.
         REPLACEMENTS.fetch_add(1, Ordering::Release);
     }
 
@@ -180,6 +181,7 @@ fn sessions() -> SmallVec<[Arc<ReloadPoints>; 2]> {
 
 /// Passes a reload point. Says whether the code at `caller` was replaced.
 fn pass(caller: ExecutorAddr, walk: WalkFn) -> bool {
+    // Pairs with the increment of `replace`.
     let replacements = REPLACEMENTS.load(Ordering::Acquire);
     let last = LAST.get();
     let is_up_to_date = last.replacements == replacements && !last.has_pins;

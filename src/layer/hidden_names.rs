@@ -24,7 +24,8 @@ pub(super) struct HiddenNames {
 }
 
 struct HiddenTable {
-    /// Number of registrations that were made. A link that sees 0 follows no addition of such an object.
+    /// Number of registrations that were made. A link that sees 0 follows no addition of such an object. Relaxed: a link that follows an
+    /// addition sees the count of it, and the table has a lock.
     count: AtomicUsize,
     /// By dylib and name: the objects that declare it, by number. A leaf lock.
     dylibs: Mutex<FxHashMap<u64, FxHashMap<Box<str>, Declarations>>>,
@@ -53,7 +54,7 @@ impl HiddenNames {
             return None;
         }
         let (table, dylib) = (self.table.clone(), tracker.dylib_handle().id());
-        let number = table.count.fetch_add(1, Ordering::SeqCst);
+        let number = table.count.fetch_add(1, Ordering::Relaxed);
         for name in &names {
             let mut dylibs = table.dylibs.lock();
             dylibs.entry(dylib).or_default().entry(name.clone()).or_default().insert(number, tracker.watch());
@@ -64,7 +65,7 @@ impl HiddenNames {
     /// Hides the externals of a graph that other objects of the dylib declare hidden.
     #[inline]
     pub(super) fn merge_into(&self, graph: &mut LinkGraph, dylib: &JitDylib) {
-        if self.table.count.load(Ordering::SeqCst) > 0 {
+        if self.table.count.load(Ordering::Relaxed) > 0 {
             self.table.merge_into(graph, dylib.id());
         }
     }

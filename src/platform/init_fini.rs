@@ -70,12 +70,13 @@ struct RegistryInner {
     records: Ledger<Arc<ObjectRecord>>,
     queue: InitQueue<Arc<ObjectRecord>>,
     next_batch: AtomicU64,
-    /// Number of objects that failed because an initialiser threw or panicked.
+    /// Number of objects that failed because an initialiser threw or panicked. The increment is Release and pairs with the Acquire load:
+    /// who sees it finds no name of the object.
     failures: AtomicUsize,
     /// The records that are not in `Waiting`, by address, until their key is reclaimed or their dylib is deinitialised.
     begun: Mutex<FxHashMap<usize, Arc<ObjectRecord>>>,
     counts: InitCounts,
-    /// Whether any dylib was ever counted.
+    /// Whether any dylib was ever counted. Relaxed: a removal that follows a count sees it, and the counts have their own lock.
     has_counts: AtomicBool,
     /// What the objects see through the loader's functions. Empty without a [`Jit`](crate::Jit): then they call the
     /// loader's own.

@@ -39,9 +39,9 @@ pub trait QueuedObject {
 pub struct InitQueue<T> {
     state: Mutex<QueueState<T>>,
     /// Number of objects that are queued or being initialised, and of locks that were acquired without objects. The fast path
-    /// reads only this.
+    /// reads only this. Each Release change pairs with the Acquire load of `is_finished`.
     unfinished: AtomicUsize,
-    /// Counts what was ever added to `unfinished`.
+    /// Counts what was ever added to `unfinished`. An increment is Release and pairs with the load of `finished`.
     begun: AtomicUsize,
     released: Condvar,
 }
@@ -84,7 +84,7 @@ impl<T: QueuedObject> InitQueue<T> {
     /// If [`is_finished`](Self::is_finished), a number that is the same as long as nothing is queued.
     #[inline]
     pub(crate) fn finished(&self) -> Option<usize> {
-        // Read after `unfinished`: an object that is counted there is counted here before.
+        // Read after `unfinished`: an object that is counted there is counted here before. Pairs with the increment of `begin_one`.
         self.is_finished().then(|| self.begun.load(Ordering::Acquire))
     }
 
@@ -136,6 +136,7 @@ impl<T: QueuedObject> InitQueue<T> {
 
     /// Releases the lock. `finished_count` objects are initialised; those of `deferred` are queued again.
     pub fn release(&self, token: InitToken, finished_count: usize, deferred: Vec<T>) {
+        // Pairs with the load of `is_finished`.
         let ordering = if seeded_bug!("turn_ended_without_release") { Ordering::Relaxed } else { Ordering::Release };
         let mut state = self.state.lock();
         state.queue_all(deferred);

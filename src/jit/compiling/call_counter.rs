@@ -96,6 +96,7 @@ fn graph(arch: Arch, name: &str, function: &str, body: &str, calls: u64, entry: 
 impl LazyFunction for UsedUp {
     fn find(&self) -> Result<ExecutorAddr> {
         (self.on_used_up)();
+        // Acquire pairs with the store of `Tiered::build`.
         match self.address.load(Ordering::Acquire) {
             // An initialiser of the version calls the function, so the version is there.
             0 => self.dylib.lookup_address(&self.body),

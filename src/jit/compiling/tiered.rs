@@ -162,6 +162,7 @@ impl Tiered {
         // use.
         let prepared: PreparedPatch = unsafe { patch.link() }?;
         if calls.is_some() {
+            // Release pairs with the load of `UsedUp::find`.
             address.store(prepared.address_of(&symbol)?.value(), Ordering::Release);
         }
         prepared.commit().map(drop)

@@ -39,6 +39,7 @@ impl ClearHook for Versions {
             if *dylib != self.dylib && !state.live.values().any(|version| version.code.dylib == *dylib) {
                 return None;
             }
+            // Release pairs with the load of `is_cleared`.
             self.is_cleared.store(true, Ordering::Release);
             state.clear()
         };
