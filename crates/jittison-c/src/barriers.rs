@@ -33,6 +33,7 @@ mod imp {
         HAS_MEMBARRIER.store(membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok(), Ordering::Relaxed);
     }
 
+    /// Pairs with [`heavy_barrier`].
     #[inline(always)]
     pub(crate) fn light_barrier() {
         match HAS_MEMBARRIER.load(Ordering::Relaxed) {
@@ -41,6 +42,7 @@ mod imp {
         }
     }
 
+    /// Pairs with [`light_barrier`].
     #[cold]
     pub(crate) fn heavy_barrier() {
         fence(Ordering::SeqCst);
@@ -69,10 +71,12 @@ mod model {
         static WORD: usize = ASSIGNED.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Pairs with the read-modify-write of the same word in [`heavy_barrier`].
     pub(crate) fn light_barrier() {
         WORDS[WORD.with(|word| *word)].fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Pairs with [`light_barrier`].
     pub(crate) fn heavy_barrier() {
         // Seeded bug: the other threads execute no fence.
         if std::env::var_os("SEEDED_BUG").is_some_and(|bug| bug == "no_heavy_barrier") {

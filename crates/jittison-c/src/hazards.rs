@@ -44,7 +44,8 @@ impl Hazards {
     /// Clears a hazard pointer.
     #[inline]
     pub(crate) fn clear(&self, place: usize) {
-        // Release: what the use did happens before the drop of the value by a thread that finds the place empty.
+        // Release: pairs with the load in `protects`. What the use did happens before the drop of the value by a thread that finds the
+        // place empty.
         self.slots[place].store(0, Ordering::Release);
         self.free.store(self.free.load(Ordering::Relaxed) | 1 << place, Ordering::Relaxed);
     }

@@ -139,7 +139,7 @@ fn call_when_complete(ticket: &Ticket, body: impl FnOnce(Result<(), Error>) + Se
                     *first = Err(error);
                 }
             }
-            // Release, acquire: the last one sees the errors of all. The lock orders them as well.
+            // AcqRel pairs with itself: the last one sees the errors of all. The lock orders them as well.
             if left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 let (body, outcome) = {
                     let mut state = state.lock();

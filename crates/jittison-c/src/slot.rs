@@ -81,6 +81,7 @@ mod cell {
 
 /// A place for one value at a time.
 pub(crate) struct Slot<T> {
+    /// A change that ends a use, or an ownership, is a release, and pairs with the acquire of the thread that drops the value.
     word: AtomicU64,
     /// Those of the owner, if `word` is owned.
     hazards: AtomicPtr<Hazards>,

@@ -111,6 +111,7 @@ struct Code {
     bytes: u64,
     /// Where the bytes are counted while the entry is evicted and held.
     evicted_bytes: Arc<AtomicU64>,
+    /// Relaxed: the drop of the last `Arc` orders it.
     is_evicted: AtomicBool,
 }
 

@@ -16,7 +16,8 @@ use crate::session::Session;
 
 /// An entry of the pool: `LLVMOrcSymbolStringPoolEntryRef` points to one.
 pub(crate) struct Entry {
-    /// The references to it. Only the pool makes one of zero, under its lock.
+    /// The references to it. Only the pool makes one of zero, under its lock. A decrement is Release and pairs with the Acquire load of
+    /// `clear_dead`: uses come before the entry is freed. An increment is Relaxed: its thread has a reference, or the lock.
     count: AtomicUsize,
     text: CString,
 }
@@ -103,7 +104,7 @@ pub(crate) unsafe fn name_of(entry: *const Entry) -> Result<Name, Error> {
 
 /// Frees the entries that nobody refers to.
 pub(crate) fn clear_dead() {
-    // A reference that goes while this looks is seen at the next call. `Acquire` pairs with the release of the last reference.
+    // A reference that goes while this looks is seen at the next call.
     POOL.lock().retain(|_, entry| entry.count.load(Ordering::Acquire) != 0);
 }
 

@@ -23,11 +23,13 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// The present generation of work.
+/// The present generation of work. `drain` adds one and then reads `WORKING`; work adds one to `WORKING` and then reads this. All four
+/// are SeqCst, and each pairs with the others: work sees the next generation, or `drain` waits for it.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// The number of calls of [`detached`] whose work goes on, for generations of even and odd numbers.
+/// The number of calls of [`detached`] whose work goes on, for generations of even and odd numbers. Pairs with `GENERATION`.
 static WORKING: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-/// The number of callbacks that were entered: those of `jittison.callback`, and what the package calls itself.
+/// The number of callbacks that were entered: those of `jittison.callback`, and what the package calls itself. A decrement pairs with
+/// the load of `drain`, which sees what the callback did.
 static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
 /// A callback of the program that does not return must not keep the process from ending.
 const LONGEST_CALLBACK: Duration = Duration::from_secs(5);
@@ -98,7 +100,7 @@ pub(crate) fn leave_callback() {
     subtract_one(&CALLBACKS);
 }
 
-/// For the child after a fork: the threads of the counts do not exist there.
+/// For the child after a fork: the threads of the counts do not exist there. A store pairs with nothing: there is one thread.
 #[pyfunction(name = "_after_fork")]
 pub(crate) fn after_fork() {
     for count in WORKING.iter().chain([&CALLBACKS]) {
@@ -130,7 +132,7 @@ impl Drop for Work {
     }
 }
 
-/// Subtracts one. In the child of a fork, counts start again at zero.
+/// Subtracts one. In the child of a fork, counts start again at zero. Pairs with the loads of `drain`.
 fn subtract_one(count: &AtomicUsize) {
     let _ = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
 }
