@@ -9,6 +9,7 @@
 
 mod cycles;
 mod inspect;
+mod orderings;
 mod reading;
 mod seen;
 mod table;
@@ -152,6 +153,7 @@ fn every_path_that_a_document_names_exists() {
         "docs/watch.md",
         "docs/executor.md",
         "docs/aarch64.md",
+        "docs/memory-ordering.md",
         "docs/native.md",
         "docs/shapes.md",
     ]
