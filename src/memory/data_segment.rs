@@ -12,8 +12,9 @@
 //! | the open part grows | a lower start | a greater size |
 //! | it shrinks | a smaller size | a higher start |
 //!
-//! The second store of a change is Release, so that the first one comes before it. It pairs with the loads of a reader that loads the
-//! size first. Collectors are C code with plain loads; in another order they may see a start and a size of two moments.
+//! The second store of a change is Release, so that the first one comes before it. A collector that stops the threads before it
+//! reads, as Boehm's does, sees the words between two stores. The stop pairs with the stores. A reader that stops nobody may see a
+//! start and a size of two moments, in whichever order it loads them.
 //!
 //! What is outside the window is not in the header: large sections, and thread-local blocks.
 
@@ -48,7 +49,7 @@ impl DataSegment {
         Some(segment)
     }
 
-    /// The last `open` bytes of the pool are open. Before, fewer were. The store of the size pairs with the collector's load of it.
+    /// The last `open` bytes of the pool are open. Before, fewer were. Pairs with the stop of a collector.
     pub(crate) fn grow(&self, open: u64) {
         self.set_start(open);
         self.word(MEMORY_SIZE).store(open, Ordering::Release);
@@ -68,7 +69,7 @@ impl DataSegment {
         }
     }
 
-    /// The store of the start pairs with the collector's load of it, which sees a smaller size from before.
+    /// Pairs with the stop of a collector.
     fn set_start(&self, open: u64) {
         let start = self.end.wrapping_sub(open);
         self.word(ADDRESS).store(start, Ordering::Release);
