@@ -121,3 +121,14 @@ fn the_documented_table_is_that_of_the_code() {
         assert!(line.contains(&format!(" | {range} | {unit} | ")), "{line} has not {range}, {unit}");
     }
 }
+
+#[test]
+fn a_relocation_is_named_by_its_number_both_ways() {
+    for relocation in Aarch64Relocation::ALL {
+        assert_eq!(EdgeKind::of_aarch64(relocation.number()), Some(EdgeKind::Aarch64(*relocation)));
+    }
+    assert_eq!(Aarch64Relocation::Call26.number(), 283);
+    assert_eq!(EdgeKind::of_aarch64(257), Some(EdgeKind::Pointer64));
+    // `R_AARCH64_NONE` changes nothing, and only linkers write `R_AARCH64_COPY`.
+    assert_eq!([256, 1024, u32::MAX].map(EdgeKind::of_aarch64), [None; 3]);
+}

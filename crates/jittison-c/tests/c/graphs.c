@@ -213,6 +213,17 @@ int main(void) {
     jittison_error_free(error);
     OK(jittison_graph_release(graph));
 
+    /* Each architecture has its own kinds. */
+    OK(jittison_graph_create(STR("foreign"), &graph));
+    text = add_number(graph, "foreign", 1, &edge.symbol);
+    edge.offset = 0;
+    edge.kind = EDGE_OF_ANOTHER_MACHINE;
+    OK(jittison_graph_set_edges(graph, text, &edge, 1));
+    error = jittison_graph_link(session, tracker, graph);
+    CHECK(jittison_error_code(error) == JITTISON_ERROR_LINK_INVALID_GRAPH);
+    jittison_error_free(error);
+    OK(jittison_graph_release(graph));
+
     initialisers(session, dylib);
 
     /* A graph that is only released gives its context back; those that were linked do when nothing needs them. */
