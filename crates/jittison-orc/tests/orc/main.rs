@@ -52,7 +52,9 @@ fn compile(name: &str, version: u32, directory: &PrivateDir, library: Option<&Pa
     if let Some(library) = library {
         compiler.arg(library).arg(format!("-Wl,-rpath,{}", library.parent()?.display()));
     }
-    compiler.arg(format!("-L{libraries}")).arg(format!("-lLLVM-{version}")).arg(format!("-Wl,-rpath,{libraries},-rpath-link,{libraries}"));
+    compiler.arg(format!("-L{libraries}")).arg(format!("-lLLVM-{version}")).arg(format!("-Wl,-rpath-link,{libraries}"));
+    // An RPATH, and no RUNPATH, is also where the libraries that LLVM's needs are searched.
+    compiler.arg(format!("-Wl,--disable-new-dtags,-rpath,{libraries}"));
     succeed(&mut compiler);
     Some(program)
 }
