@@ -602,9 +602,10 @@ pub(crate) enum GotPairPart {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("jittison runs linked code on x86-64 and AArch64 only");
 
-/// Bytes of a page. The kernel of x86-64 always has pages of this size. A kernel of AArch64 may have larger ones, which a process
-/// learns only when it runs; `memory` refuses them.
-pub(crate) const PAGE_SIZE: u64 = 4096;
+/// Bytes of the smallest page of a kernel of any architecture. That of x86-64 has no other ones (`PAGES_VARY`).
+pub(crate) const MIN_PAGE_SIZE: u64 = 4 << 10;
+/// Bytes of the largest page of a kernel of any architecture. What lies at a multiple of it is at the start of a page everywhere.
+pub(crate) const MAX_PAGE_SIZE: u64 = 64 << 10;
 /// Bytes of a stub that begins with a mark.
 pub(crate) const STUB_SIZE: usize = 16;
 /// Bytes of a stub without a mark.

@@ -13,7 +13,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::MIN_PAGE_SIZE;
 use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes, FIRST_NUMBER, KeepAliveFn};
 use crate::os;
@@ -213,7 +213,7 @@ pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
     if word >= FIRST_NUMBER {
         return Some(word);
     }
-    let may_be_address = word >= PAGE_SIZE && word.is_multiple_of(align_of::<u64>() as u64);
+    let may_be_address = word >= MIN_PAGE_SIZE && word.is_multiple_of(align_of::<u64>() as u64);
     // SAFETY: H2 - as above. The word is no number, so it is the address of the `__dso_handle`.
     may_be_address.then(|| unsafe { read_word(word as *const u64) }).flatten()
 }

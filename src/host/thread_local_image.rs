@@ -15,7 +15,8 @@
 //!
 //! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::Arch;
+use crate::os::page_size;
 
 /// A request to the loader.
 pub(super) struct ThreadLocalImage<'a> {
@@ -36,7 +37,7 @@ pub(super) struct ThreadLocalImage<'a> {
 impl ThreadLocalImage<'_> {
     /// Offset of the image in the file, which is also its offset from the load address.
     pub(super) fn offset(&self) -> u64 {
-        WORDS_PAGE + PAGE_SIZE.max(self.align)
+        words_page() + page_size().max(self.align)
     }
 
     /// The bytes of the file.
@@ -82,7 +83,7 @@ impl ThreadLocalImage<'_> {
             (0, 0),
         ];
         let words = dynamic.iter().flat_map(|(tag, value)| [tag.to_le_bytes(), value.to_le_bytes()].concat());
-        write(DYNAMIC, &words.collect::<Vec<u8>>());
+        write(words_page(), &words.collect::<Vec<u8>>());
         write(self.offset(), self.image);
         file
     }
@@ -97,11 +98,11 @@ impl ThreadLocalImage<'_> {
             [[kind, flags].map(u32::to_le_bytes).concat(), words].concat()
         };
         let image_size = self.image.len() as u64;
-        let align = PAGE_SIZE.max(self.align);
+        let (words, align) = (words_page(), page_size().max(self.align));
         let mut segments = vec![
-            segment(PT_LOAD, R, 0, WORDS_PAGE, WORDS_PAGE, align),
-            segment(PT_LOAD, R | W, WORDS_PAGE, end - WORDS_PAGE, end - WORDS_PAGE, PAGE_SIZE),
-            segment(PT_DYNAMIC, R | W, DYNAMIC, DYNAMIC_COUNT as u64 * 16, DYNAMIC_COUNT as u64 * 16, 8),
+            segment(PT_LOAD, R, 0, words, words, align),
+            segment(PT_LOAD, R | W, words, end - words, end - words, page_size()),
+            segment(PT_DYNAMIC, R | W, words, DYNAMIC_COUNT as u64 * 16, DYNAMIC_COUNT as u64 * 16, 8),
             segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
         ];
         if self.variable.is_none() {
@@ -120,8 +121,9 @@ impl ThreadLocalImage<'_> {
         if self.is_static {
             words.push((STATIC_WORD, static_offset));
         }
-        let relocation =
-            |(offset, r_type): (u64, u32)| [offset, symbol << 32 | u64::from(r_type), 0].map(u64::to_le_bytes).concat();
+        let relocation = |(word, r_type): (u64, u32)| {
+            [words_page() + word, symbol << 32 | u64::from(r_type), 0].map(u64::to_le_bytes).concat()
+        };
         words.into_iter().map(relocation).collect()
     }
 }
@@ -131,19 +133,21 @@ pub(super) const BLOCK_SYMBOL: &str = "jittison thread-local block";
 /// Maximal length of a variable's name, in bytes.
 pub(super) const MAX_NAME: usize = 2048;
 
-/// Offset of the word that gets the module's number.
-pub(super) const MODULE_WORD: u64 = WORDS_PAGE + 512;
-/// Offset of the word that gets the offset in the module's block.
+/// Offset of the page that the loader writes. It begins with the dynamic section.
+pub(super) fn words_page() -> u64 {
+    page_size()
+}
+
+/// Offset in [`words_page`] of the word that gets the module's number.
+pub(super) const MODULE_WORD: u64 = 512;
+/// Offset in [`words_page`] of the word that gets the offset in the module's block.
 pub(super) const OFFSET_WORD: u64 = MODULE_WORD + 8;
-/// Offset of the word that gets the distance from the thread pointer.
+/// Offset in [`words_page`] of the word that gets the distance from the thread pointer.
 pub(super) const STATIC_WORD: u64 = MODULE_WORD + 16;
 
 const HASH: u64 = 512;
 const RELA: u64 = 576;
 const SYMTAB: u64 = 704;
-/// The page that the loader writes.
-const WORDS_PAGE: u64 = PAGE_SIZE;
-const DYNAMIC: u64 = WORDS_PAGE;
 const DYNAMIC_COUNT: usize = 11;
 const R: u32 = 4;
 const W: u32 = 2;

@@ -41,7 +41,7 @@ use std::os::fd::AsRawFd as _;
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::host::thread_local_image::{
-    BLOCK_SYMBOL, MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage,
+    BLOCK_SYMBOL, MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage, words_page,
 };
 use crate::os::{Library, SharedFile};
 use crate::sync::{Arc, StaticForkMutex};
@@ -261,7 +261,7 @@ struct Words {
 impl Words {
     /// Reads the words of a loaded file.
     fn of(library: &Library) -> Result<Words, String> {
-        let start = library.first_byte()?;
+        let start = library.first_byte()? + words_page();
         let word = |offset: u64| {
             // SAFETY: H5 - `library` is open, and the file defines an aligned word at each of these offsets. The loader wrote
             // them before `open` returned.

@@ -18,16 +18,16 @@
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::{Arch, MIN_PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::no_link_in_child;
-use crate::memory::layout::{FRAME_TABLE_OFFSET, WindowLayout};
+use crate::memory::layout::{FRAME_TABLE_OFFSET, WindowLayout, complete_pages};
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::peer_mapper::{HoldsWindows, PeerPlace, Reserved, check_place};
 use crate::memory::window_image::{SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
 use crate::memory::working_view::{WorkingView, check_range, refused};
-use crate::os::{OriginProcess, PageKind, purge_pages};
+use crate::os::{OriginProcess, PageKind, page_size, purge_pages};
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
 /// The process in which windows run.
@@ -190,10 +190,10 @@ unsafe impl MappedWindow for CopyWindow {
     unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
         // SAFETY: M5 - the caller fulfils the same contract.
         unsafe { self.code.purge_table(size, PageKind::Private) }?;
-        let (first, end) =
-            (FRAME_TABLE_OFFSET.next_multiple_of(PAGE_SIZE), (FRAME_TABLE_OFFSET + size) / PAGE_SIZE * PAGE_SIZE);
-        if first < end {
-            self.reserved.peer.zero(self.reserved.place.window, first, end - first);
+        // The peer clears the same bytes, whatever its pages are.
+        let pages = complete_pages(FRAME_TABLE_OFFSET, size, page_size());
+        if !pages.is_empty() {
+            self.reserved.peer.zero(self.reserved.place.window, pages.start, pages.end - pages.start);
         }
         Ok(())
     }
@@ -233,7 +233,8 @@ impl CopyWindow {
     }
 }
 
-const PIECE: usize = PAGE_SIZE as usize;
+/// Bytes that are looked at as a whole. Each page of this process or the peer consists of such pieces.
+const PIECE: usize = MIN_PAGE_SIZE as usize;
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
@@ -266,7 +267,7 @@ mod tests {
         fn edit(&mut self, offset: u64, size: u64, mut edit: impl FnMut(&mut [u8], usize)) {
             let mut at = 0;
             while at < size {
-                let (page, in_page) = ((offset + at) / PAGE_SIZE, ((offset + at) % PAGE_SIZE) as usize);
+                let (page, in_page) = ((offset + at) / MIN_PAGE_SIZE, ((offset + at) % MIN_PAGE_SIZE) as usize);
                 let length = (PIECE - in_page).min((size - at) as usize);
                 let page = self.pages.entry(page).or_insert_with(|| vec![0x55; PIECE]);
                 edit(&mut page[in_page..in_page + length], at as usize);

@@ -18,7 +18,9 @@
 //!
 //! This file does not decide sizes (`layout.rs`) and does not write slots of the frame table (`frame_table.rs`).
 
-use crate::arch::{Arch, PAGE_SIZE};
+use std::io;
+
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{SharedWindow, deregister, register, wait_for_forks};
@@ -30,7 +32,7 @@ use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
 use crate::memory::window_image::{WindowImage, dynamic_address, table_pages};
 use crate::memory::working_view::{WorkingView, check_range, refused};
-use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, purge_pages};
+use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, map_fixed, page_size, purge_pages};
 use crate::sync::Arc;
 
 /// Maps windows of this process: code and constants twice, data once. The running view is mapped from a read-only
@@ -89,7 +91,7 @@ pub(super) fn map(
     let description = if is_read_only { READ_ONLY } else { PLAIN };
     let dynamic_offset = dynamic_address(layout);
     let memory =
-        SharedFile::create(c"jittison", dynamic_offset + PAGE_SIZE).map_err(refused("memfd_create of the window"))?;
+        SharedFile::create(c"jittison", dynamic_offset + page_size()).map_err(refused("memfd_create of the window"))?;
     let working_view = memory.map_writable().map_err(refused("mapping the working view of the window"))?;
     let file = if is_read_only {
         memory.reopen_read_only().map_err(refused("reopening the window read-only"))?
@@ -160,7 +162,7 @@ unsafe impl MappedWindow for DualWindow {
     }
 
     fn pages_to_populate(&self, pool: SegmentKind) -> u32 {
-        if pool == SegmentKind::Data { 0 } else { PAGES_AT_ONCE }
+        if pool == SegmentKind::Data { 0 } else { pages_at_once() }
     }
 
     fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
@@ -201,9 +203,11 @@ impl Drop for DualWindow {
     }
 }
 
-/// One system call that populates so many pages costs less than a page fault for each. The neighbours of a new module's
+/// How many pages are 32 KiB. One system call that populates them costs less than a page fault for each. The neighbours of a new module's
 /// pages are populated, too, so the next module finds them.
-pub(super) const PAGES_AT_ONCE: u32 = 8;
+pub(super) fn pages_at_once() -> u32 {
+    ((32 << 10) / page_size()).max(1) as u32
+}
 
 /// Maps the header, the frame table and the pools with their final protection.
 ///
@@ -235,22 +239,33 @@ unsafe fn map_running_view(shared: &SharedWindow, layout: &WindowLayout) -> Resu
 pub(super) unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
     let data = layout.pool(SegmentKind::Data).offset;
-    for guard in [table_pages(layout)..dynamic, dynamic + PAGE_SIZE..data] {
+    for guard in [table_pages(layout)..dynamic, dynamic + page_size()..data] {
         let size = (guard.end - guard.start) as usize;
         // SAFETY: M1 - the range is in this window, and no part of it has an owner: the pools are not mapped yet.
         unsafe { map_fixed((base + guard.start) as *mut u8, size, FixedPages::Guard) }
             .map_err(refused("mapping guards"))?;
     }
-    let page = (base + dynamic) as *mut u8;
-    let mut copy = PrivatePages::map(PAGE_SIZE as usize, 1).map_err(refused("mapping the dynamic section"))?;
-    // SAFETY: M4 - the loader mapped this page for the window, readable. It writes the page only while it loads the
+    // SAFETY: M1, M4 - the page belongs to this window and to no pool, and the loader mapped it. It writes the page only while it loads the
     // window, which is done.
-    let bytes = unsafe { page.cast::<[u8; PAGE_SIZE as usize]>().read() };
-    copy.bytes().copy_from_slice(&bytes);
-    // One system call replaces the page. Another thread that opens a library or looks a symbol up makes the loader read
-    // the page at the same time, and it reads the same bytes before and after.
-    // SAFETY: M1 - the page belongs to this window and to no pool. M4 - the bytes that the loader reads do not change.
-    unsafe { copy.move_to(page) }.map_err(refused("mapping the dynamic section"))
+    unsafe { replace_by_copy(base + dynamic, page_size()) }.map_err(refused("mapping the dynamic section"))
+}
+
+/// Replaces pages of a window that the loader mapped by a private writable copy. One system call does it: another thread that opens a
+/// library, looks a symbol up or throws makes the loader or the unwinder read the pages at the same time, and it reads the same bytes
+/// before and after.
+///
+/// # Errors
+/// What the kernel refused. Nothing is replaced then.
+///
+/// # Safety
+/// - `[address, address + size)` are pages of the caller's window, in no pool (M1). The loader mapped them (M4).
+/// - Nobody writes them.
+pub(super) unsafe fn replace_by_copy(address: u64, size: u64) -> io::Result<()> {
+    let mut copy = PrivatePages::map(size as usize, 1)?;
+    // SAFETY: M4 - the loader mapped these pages for the window, readable. The second clause: nobody writes them.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, copy.bytes().as_mut_ptr(), size as usize) };
+    // SAFETY: M1 - the pages belong to the caller's window and to no pool. M4 - the bytes that others read do not change.
+    unsafe { copy.move_to(address as *mut u8) }
 }
 
 /// Maps the data pool.
@@ -276,7 +291,7 @@ pub(super) fn no_link_in_child() -> MemoryFault {
 
 /// Writes the parts of the ELF image that the loader and the unwinder read.
 fn write_image(memory: &SharedFile, image: &WindowImage, dynamic_offset: u64) -> Result<(), MemoryFault> {
-    let mut parts = [(0, &image.header[..]), (dynamic_offset, &image.dynamic[..])].into_iter();
+    let mut parts = image.parts(dynamic_offset).into_iter();
     parts
         .try_for_each(|(offset, bytes)| memory.write_at(offset, bytes))
         .map_err(refused("writing the header of the window"))

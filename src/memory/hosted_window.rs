@@ -5,14 +5,15 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::ops::Range;
 
 use memmap2::MmapRaw;
 
-use crate::arch::{Arch, FETCHES_EARLY, PAGE_SIZE, flush_code};
+use crate::arch::{Arch, FETCHES_EARLY, flush_code};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::replace_loader_pages;
-use crate::memory::layout::WindowLayout;
+use crate::memory::layout::{WindowLayout, complete_pages};
 use crate::memory::loaded_window::{LoadedWindow, load_descriptor, new_nonce, place, reserve_unregistered};
 use crate::memory::mapper::Placement;
 use crate::memory::peer_mapper::PeerPlace;
@@ -43,14 +44,16 @@ impl HostedWindow {
         placement: Placement,
     ) -> Result<(HostedWindow, PeerPlace), MemoryFault> {
         check_page_size(page_size())?;
-        let header = SharedFile::create(c"jittison", SMALL_FILE_DYNAMIC_OFFSET + PAGE_SIZE)
+        let header = SharedFile::create(c"jittison", SMALL_FILE_DYNAMIC_OFFSET + page_size())
             .map_err(refused("memfd_create of the header"))?;
         let file = header.duplicate().map_err(refused("duplicating a descriptor"))?;
         let (nonce, used) = (new_nonce(), Cell::new(0));
         let window = place(layout, placement, |preferred| {
             used.set(preferred);
             let image = WindowImage::new(Arch::NATIVE, layout, preferred, SMALL_FILE_DYNAMIC_OFFSET, nonce);
-            header.write_at(0, &image.small_file()).map_err(refused("writing the header"))?;
+            for (offset, bytes) in image.parts(SMALL_FILE_DYNAMIC_OFFSET) {
+                header.write_at(offset, bytes).map_err(refused("writing the header"))?;
+            }
             load_descriptor(&file, nonce).or_else(|reason| reserve_unregistered(layout, preferred, reason))
         })?;
         let place =
@@ -126,9 +129,8 @@ impl HostedWindow {
     /// As [`write`](Self::write).
     pub(crate) unsafe fn zero(&self, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let start = self.view(offset, size)?;
-        let (first, end) =
-            (offset.next_multiple_of(PAGE_SIZE).min(offset + size), (offset + size) / PAGE_SIZE * PAGE_SIZE);
-        let end = end.max(first);
+        // The range may consist of smaller pages: those of the other process.
+        let Range { start: first, end } = complete_pages(offset, size, page_size());
         // SAFETY: M6 - `view` has checked the range. M1 - by contract.
         unsafe { std::ptr::write_bytes(start, 0, (first - offset) as usize) };
         if first < end {

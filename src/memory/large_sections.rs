@@ -8,7 +8,6 @@
 //! [`LargeTotals`] counts the large sections of one manager. All threads share its counters, but only allocations with
 //! such sections touch them. `link/large_sections.rs` decides which sections are large.
 
-use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, MemoryEvent};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -16,7 +15,7 @@ use crate::memory::events::EventSink;
 use crate::memory::layout::CHUNK;
 use crate::memory::plan::LargeRequest;
 use crate::memory::statistics::{MemoryStatistics, MemoryUsage};
-use crate::os::PrivatePages;
+use crate::os::{PrivatePages, page_size};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// The bytes of all large sections of one manager.
@@ -77,7 +76,7 @@ impl LargeSection {
             return Err(bad("the alignment is greater than 2 MiB").into());
         }
         let reserved = size
-            .checked_next_multiple_of(PAGE_SIZE)
+            .checked_next_multiple_of(page_size())
             .ok_or_else(|| bad("the section is larger than the address space"))?;
         let counted = CountedBytes::new(totals, size, reserved)?;
         let pages = PrivatePages::map(size as usize, align as usize).map_err(|error| MemoryFault::Refused {

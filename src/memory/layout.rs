@@ -1,9 +1,16 @@
 //! [`WindowLayout`]: the offsets of the frame table and the pools in a window, and the sizes of their units.
 //!
 //! This file only calculates. `mod.rs` has a picture of a window.
+//!
+//! # Pages
+//! A layout is the same for every kernel, because the process that makes it may be of another one than the process that maps it: what
+//! is mapped lies at multiples of [`MAX_PAGE_SIZE`]. Each process maps, counts and returns pages of its own kernel ([`page_size`]).
 
-use crate::arch::PAGE_SIZE;
+use std::ops::Range;
+
+use crate::arch::MAX_PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind, align_up};
+use crate::os::page_size;
 
 /// The range of one pool, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +115,7 @@ impl WindowLayout {
     /// `-fsanitize=function` (UBSan) reads the 8 bytes before each function that it calls.
     pub(crate) fn readable_code(&self) -> PoolRange {
         let code = self.pool(SegmentKind::Code);
-        let offset = code.offset.saturating_sub(PAGE_SIZE);
+        let offset = code.offset.saturating_sub(page_size());
         PoolRange { offset, size: code.offset + code.size - offset }
     }
 
@@ -116,6 +123,14 @@ impl WindowLayout {
     pub fn pool_start(&self, base: ExecutorAddr, pool: SegmentKind) -> ExecutorAddr {
         base.offset(self.pool(pool).offset)
     }
+}
+
+/// The complete pages of `page` bytes in the `size` bytes from `start` on, as a range of bytes. Empty, and inside these bytes or at their end, if
+/// there are none.
+pub(crate) fn complete_pages(start: u64, size: u64, page: u64) -> Range<u64> {
+    let end = start + size;
+    let first = start.next_multiple_of(page).min(end);
+    first..(end / page * page).max(first)
 }
 
 /// Bytes of a granule: the unit of allocation in a pool.
@@ -156,7 +171,7 @@ pub(crate) const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAM
 
 /// Unmapped bytes between the frame table and the code pool. The last page before the code pool is readable
 /// ([`WindowLayout::readable_code`]).
-const GUARD: u64 = 2 * PAGE_SIZE;
+const GUARD: u64 = 2 * MAX_PAGE_SIZE;
 
 #[cfg(test)]
 mod tests {
@@ -193,10 +208,43 @@ mod tests {
             refused(|_, pools| pools[0].0 = 0);
             refused(|_, pools| pools[1].0 -= CHUNK);
             refused(|_, pools| pools[1].1 = 0);
-            refused(|_, pools| pools[0].1 += PAGE_SIZE);
+            refused(|_, pools| pools[0].1 += MAX_PAGE_SIZE);
             refused(|_, pools| pools[2].0 = u64::MAX - CHUNK + 1);
             refused(|size, pools| (*size, pools[2].1) = (*size + (1 << 40), pools[2].1 + (1 << 40)));
             refused(|_, pools| pools.swap(0, 2));
+        }
+    }
+
+    /// The pages of the kernels of all architectures.
+    const PAGES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
+
+    #[test]
+    fn complete_pages_are_those_of_which_every_byte_is_in_the_range() {
+        for page in PAGES {
+            for start in [0, 1, page - 1, page, page + 1, 5 * page - 1] {
+                for size in [0, 1, page - 1, page, page + 1, 2 * page - 1, 2 * page, 3 * page + 1] {
+                    let found = complete_pages(start, size, page);
+                    let is_complete =
+                        |first: &u64| (start..start + size + 1).contains(first) && first + page <= start + size;
+                    let expected: Vec<u64> = (0..9).map(|index| index * page).filter(is_complete).collect();
+                    assert!(found.clone().step_by(page as usize).eq(expected), "{start} {size} {page}");
+                    assert!(start <= found.start && found.start <= found.end && found.end <= start + size);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_starts_and_ends_with_pages_of_every_kernel() {
+        for page in PAGES {
+            for megabytes in [32, 64, 100, 512, 1024, 2047] {
+                let layout = WindowLayout::divide(megabytes << 20).unwrap();
+                assert!(layout.pools.iter().all(|pool| pool.offset % page == 0 && pool.size % page == 0));
+                assert!(layout.size.is_multiple_of(page) && layout.file_size.is_multiple_of(page));
+                // The header and the table end before the readable page in front of the code.
+                let table = layout.pools[0].size / TEXT_GRANULE * FRAME_SLOT;
+                assert!((FRAME_TABLE_OFFSET + table).next_multiple_of(page) + page <= layout.pools[0].offset);
+            }
         }
     }
 

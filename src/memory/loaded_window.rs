@@ -161,7 +161,7 @@ pub(super) fn load_descriptor(file: &File, nonce: u64) -> Result<LoadedWindow, S
 pub(super) fn load_named(image: impl FnOnce(u64) -> WindowImage, nonce: u64) -> Result<LoadedWindow, String> {
     // If the name exists already, `create` fails, and nothing is opened.
     let name = format!("jittison-{}-{nonce:016x}", std::process::id());
-    let file = NamedFile::create(&name, &image(SMALL_FILE_DYNAMIC_OFFSET).small_file())?;
+    let file = NamedFile::create(&name, &image(SMALL_FILE_DYNAMIC_OFFSET).parts(SMALL_FILE_DYNAMIC_OFFSET))?;
     let library = open(file.path())?;
     check_nonce(library, file.unlink(), nonce)
 }

@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use memmap2::MmapRaw;
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::{Arch, MIN_PAGE_SIZE};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{PAGES_AT_ONCE, no_link_in_child};
+use crate::memory::dual_mapper::{no_link_in_child, pages_at_once};
 use crate::memory::fork_guard::{SharedWindow, deregister, register};
 use crate::memory::layout::WindowLayout;
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
@@ -104,7 +104,7 @@ impl MemoryMapper for PeerMapper {
 
 /// Checks the numbers of a peer, which may be any. This process computes with them, and writes them into code.
 pub(super) fn check_place(place: &PeerPlace, layout: &WindowLayout) -> Result<(), MemoryFault> {
-    let is_inside = |base: u64| base.is_multiple_of(PAGE_SIZE) && base <= ADDRESS_SPACE - layout.size();
+    let is_inside = |base: u64| base.is_multiple_of(MIN_PAGE_SIZE) && base <= ADDRESS_SPACE - layout.size();
     match is_inside(place.base.value()) && place.base.value() != 0 && is_inside(place.preferred) {
         true => Ok(()),
         false => Err(MemoryFault::BadWindow { problem: "its process gave it an address that no window can have" }),
@@ -168,7 +168,7 @@ unsafe impl MappedWindow for PeerWindow {
     }
 
     fn pages_to_populate(&self, _pool: SegmentKind) -> u32 {
-        PAGES_AT_ONCE
+        pages_at_once()
     }
 
     fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
@@ -252,9 +252,9 @@ mod tests {
         for (base, preferred) in [
             (0, 0),
             (1 << 30 | 1, 0),
-            (end + PAGE_SIZE, 0),
+            (end + MIN_PAGE_SIZE, 0),
             (u64::MAX, 0),
-            (1 << 30, end + PAGE_SIZE),
+            (1 << 30, end + MIN_PAGE_SIZE),
             (1 << 30, u64::MAX),
         ] {
             assert!(matches!(map(base, preferred), Some(MemoryFault::BadWindow { .. })), "{base:#x} {preferred:#x}");

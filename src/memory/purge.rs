@@ -20,7 +20,6 @@
 
 use std::time::Duration;
 
-use crate::arch::PAGE_SIZE;
 use crate::base::{MemoryEvent, SegmentKind};
 use crate::memory::fork_guard::{before_writing, generation, is_past_forks, wait_for_forks};
 use crate::memory::manager::Released;
@@ -28,6 +27,7 @@ use crate::memory::page_set::PageSet;
 use crate::memory::purge_scan::{PurgeRange, PurgeScan, PurgeScope, SlabGrid};
 use crate::memory::shard::Shard;
 use crate::memory::window::{PURGE_CHECK_BYTES, Window};
+use crate::os::page_size;
 use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
 
 /// The free pages of a window at one check.
@@ -57,7 +57,7 @@ impl Window {
     pub(crate) fn purge_slabs(&self) -> Released {
         before_writing();
         self.open_rest_of_free_slab(&mut self.sink.deferred().events);
-        self.purge((self.slab_size / PAGE_SIZE) as u32, None)
+        self.purge((self.slab_size / page_size()) as u32, None)
     }
 
     /// Purges used pages in free pieces of at least `min_pages` pages. With `before`, it purges in each piece only from the
@@ -118,7 +118,7 @@ impl Window {
     /// Step 2: the system calls. Returns the indices of the ranges that the kernel refused.
     fn purge_ranges(&self, ranges: &[PurgeRange]) -> Vec<usize> {
         let refused = |(index, PurgeRange { pool, pages, .. }): (usize, &PurgeRange)| {
-            let (offset, size) = (u64::from(pages.start) * PAGE_SIZE, pages.len() as u64 * PAGE_SIZE);
+            let (offset, size) = (u64::from(pages.start) * page_size(), pages.len() as u64 * page_size());
             // SAFETY: M1, M6 - step 1 has reserved these entire pages in the free space, and only this purge owns them.
             unsafe { self.mapped.purge(*pool, offset, size) }.err().map(|_| index)
         };
@@ -131,7 +131,7 @@ impl Window {
         for (index, PurgeRange { pool, id, pages }) in ranges.into_iter().enumerate() {
             let space = &mut shard.spaces[pool.index()];
             if !refused.contains(&index) {
-                let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE_SIZE;
+                let bytes = u64::from(space.pages.remove(pages.clone())) * page_size();
                 released.bytes += bytes;
                 released.slabs += self.slab_grid(pool).count_entire(&pages);
                 // Relaxed: the sum is for reports, and no other memory is read because of it.
@@ -145,7 +145,7 @@ impl Window {
     }
 
     fn slab_grid(&self, pool: SegmentKind) -> SlabGrid {
-        SlabGrid::new(self.layout.pool(pool).size, self.slab_size)
+        SlabGrid::new(self.layout.pool(pool).size, self.slab_size, page_size())
     }
 
     /// The free ranges that are long enough for a purge in the background. Resets the counts of freed bytes.
@@ -158,9 +158,9 @@ impl Window {
             let mut free: [PageSet; 3] = Default::default();
             for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
                 let space = &shard.spaces[pool.index()];
-                for (_, offset, granules) in space.free.long_ranges(MIN_BACKGROUND_PAGES * space.granules_per_page) {
+                for (_, offset, granules) in space.free.long_ranges(min_background_pages() * space.granules_per_page) {
                     let pages = space.full_pages(offset, granules);
-                    snapshot.free_bytes += u64::from(space.pages.count_in(pages.clone())) * PAGE_SIZE;
+                    snapshot.free_bytes += u64::from(space.pages.count_in(pages.clone())) * page_size();
                     free[pool.index()].insert(pages);
                 }
             }
@@ -201,7 +201,7 @@ fn purge_in_background(window: &Weak<Window>) {
                 return;
             }
         } else if let Some(before) = &before {
-            window.purge(MIN_BACKGROUND_PAGES, Some(before));
+            window.purge(min_background_pages(), Some(before));
         }
         before = Some(snapshot);
     }
@@ -213,8 +213,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const RETAINED_BYTES: u64 = 8 << 20;
 const RETAINED_DIVISOR: u64 = 8;
 
-/// The smallest piece that is purged in the background: 64 KiB. A smaller one is not worth a system call and the page
-/// faults when it is used again.
-const MIN_BACKGROUND_PAGES: u32 = 16;
+/// The smallest piece that is purged in the background: 64 KiB, which no page exceeds. A smaller one is not worth a system call and the
+/// page faults when it is used again.
+fn min_background_pages() -> u32 {
+    ((64 << 10) / page_size()) as u32
+}
 
 const MAX_BATCHES: usize = 100_000;

@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 
-use crate::arch::PAGE_SIZE;
 use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeRange, RangeId};
 use crate::memory::page_set::PageSet;
 use crate::memory::shard::{PoolSpace, Shard};
+use crate::os::page_size;
 
 /// The boundaries of the slabs of a pool, in pages from the start of the pool. Slabs open from the end of the pool, so
 /// the boundaries are counted from there.
@@ -24,8 +24,9 @@ pub(super) struct SlabGrid {
 }
 
 impl SlabGrid {
-    pub(super) fn new(pool_size: u64, slab_size: u64) -> SlabGrid {
-        SlabGrid { slab: (slab_size / PAGE_SIZE) as u32, first: (pool_size % slab_size / PAGE_SIZE) as u32 }
+    /// The grid of a pool of these bytes, with pages of `page` bytes.
+    pub(super) fn new(pool_size: u64, slab_size: u64, page: u64) -> SlabGrid {
+        SlabGrid { slab: (slab_size / page) as u32, first: (pool_size % slab_size / page) as u32 }
     }
 
     /// The last boundary at or before `page`, or the start of the pool.
@@ -103,7 +104,7 @@ impl<'a> PurgeScan<'a> {
     fn take_listed(&mut self, shard: &mut Shard) -> Vec<PurgeRange> {
         let mut ranges = Vec::new();
         let slab = self.scope.grids.iter().flatten().map(|grid| grid.slab).max().unwrap_or(0);
-        let mut pages_left = MAX_BATCH_PAGES.max(slab);
+        let mut pages_left = max_batch_pages().max(slab);
         for pool in SegmentKind::ALL {
             let Some(grid) = self.scope.grids[pool.index()] else { continue };
             let space = &mut shard.spaces[pool.index()];
@@ -147,8 +148,11 @@ impl PurgeScope<'_> {
     }
 }
 
-/// The greatest number of pages of a batch. No thread can allocate them while they are reserved.
-const MAX_BATCH_PAGES: u32 = 1024;
+/// The greatest number of pages of a batch: 4 MiB. No thread can allocate them while they are reserved.
+fn max_batch_pages() -> u32 {
+    ((4 << 20) / page_size()) as u32
+}
+
 /// The greatest number of ranges of a batch in each pool.
 const MAX_BATCH_RANGES: usize = 64;
 
@@ -163,13 +167,13 @@ mod tests {
     fn purge(count: u32) -> (u32, usize) {
         let mut shard = Shard::new([0; 3]);
         let space = &mut shard.spaces[SegmentKind::Code.index()];
-        let slab = (CHUNK / PAGE_SIZE) as u32;
+        let slab = (CHUNK / page_size()) as u32;
         let pages = (2 * count).next_multiple_of(slab);
         space.free.add(0, pages * space.granules_per_page);
         let ids: Vec<_> = (0..pages).map(|_| space.free.allocate(space.granules_per_page, 1).unwrap().0).collect();
         ids.iter().step_by(2).take(count as usize).for_each(|id| space.free.free(*id));
         space.pages.insert(0..pages);
-        let grid = SlabGrid::new(u64::from(pages) * PAGE_SIZE, CHUNK);
+        let grid = SlabGrid::new(u64::from(pages) * page_size(), CHUNK, page_size());
         let scope = PurgeScope { min_pages: 1, grids: [Some(grid), None, None], before: None };
         let mut scan = PurgeScan::new(scope, [shard.spaces[0].free.free_ranges(), 0, 0]);
         let before = shard.spaces[0].free.visited_ranges();
@@ -196,6 +200,19 @@ mod tests {
     }
 
     #[test]
+    fn slabs_are_counted_from_the_end_of_the_pool_with_pages_of_every_size() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let slab = (CHUNK / page) as u32;
+            // The lowest slab is one of half a chunk.
+            let grid = SlabGrid::new(2 * CHUNK + CHUNK / 2, CHUNK, page);
+            let bounds = [0, slab / 2, slab / 2 + slab, slab / 2 + 2 * slab];
+            assert_eq!((grid.before(bounds[1] - 1), grid.before(bounds[2] - 1)), (bounds[0], bounds[1]), "{page}");
+            assert_eq!((grid.after(bounds[1] + 1), grid.after(1)), (bounds[2], bounds[1]), "{page}");
+            assert_eq!((grid.count_entire(&(0..bounds[3])), grid.count_entire(&(1..bounds[3] - 1))), (2, 1), "{page}");
+        }
+    }
+
+    #[test]
     fn a_listed_range_that_another_thread_has_changed_is_purged_after_the_next_scan() {
         let mut shard = Shard::new([0; 3]);
         let space = &mut shard.spaces[SegmentKind::Code.index()];
@@ -204,7 +221,7 @@ mod tests {
         let ids: Vec<_> = (0..512).map(|_| space.free.allocate(per_page, 1).unwrap().0).collect();
         ids.iter().step_by(2).for_each(|id| space.free.free(*id));
         space.pages.insert(0..512);
-        let grid = SlabGrid::new(512 * PAGE_SIZE, CHUNK);
+        let grid = SlabGrid::new(512 * page_size(), CHUNK, page_size());
         let scope = PurgeScope { min_pages: 1, grids: [Some(grid), None, None], before: None };
         let mut scan = PurgeScan::new(scope, [256, 0, 0]);
         let mut purged = 0;

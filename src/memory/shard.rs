@@ -11,13 +11,13 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::arch::PAGE_SIZE;
 use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{CHUNK, granule_size, reserved_bytes_per_granule};
 use crate::memory::page_set::PageSet;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::statistics::PoolStatistics;
+use crate::os::page_size;
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
@@ -80,7 +80,7 @@ impl Shard {
             free: FreeSpace::new(),
             pages: PageSet::default(),
             purging: 0,
-            granules_per_page: (PAGE_SIZE / granule_size(pool)) as u32,
+            granules_per_page: (page_size() / granule_size(pool)) as u32,
             populate_at_once: populate_at_once[pool.index()],
         };
         Shard { spaces: SegmentKind::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0 }
@@ -168,12 +168,12 @@ impl Shard {
         sum.opened += bytes(space.granules());
         sum.free += bytes(space.free_granules());
         sum.largest_free = sum.largest_free.max(bytes(space.free.largest_free()));
-        sum.resident += u64::from(space.pages.count()) * PAGE_SIZE;
+        sum.resident += u64::from(space.pages.count()) * page_size();
     }
 
     /// Bytes of pages that the kernel may have backed.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.spaces.iter().map(|space| u64::from(space.pages.count()) * PAGE_SIZE).sum()
+        self.spaces.iter().map(|space| u64::from(space.pages.count()) * page_size()).sum()
     }
 
     /// Bytes of heap memory of the shard itself.
@@ -204,11 +204,11 @@ impl PoolSpace {
         if !self.pages.contains_any(zero_pages.clone()) {
             return;
         }
-        if zero_pages.len() <= ZERO_UNCHECKED_PAGES {
+        if zero_pages.len() as u64 * page_size() <= ZERO_UNCHECKED_BYTES {
             to_zero.push((pool, zero));
         } else {
             // Only the used pages of a large range are zeroed, so that a fresh `.bss` takes no memory.
-            let in_span = |page: u32| (u64::from(page) * PAGE_SIZE).saturating_sub(start).clamp(zero.start, zero.end);
+            let in_span = |page: u32| (u64::from(page) * page_size()).saturating_sub(start).clamp(zero.start, zero.end);
             let runs = self.pages.runs_in(zero_pages);
             to_zero.extend(runs.into_iter().map(|run| (pool, in_span(run.start)..in_span(run.end))));
         }
@@ -229,7 +229,7 @@ impl PoolSpace {
     fn extend_ahead(&mut self, used: Range<u32>) -> Range<u32> {
         let limit = self.populate_at_once.saturating_sub(used.len() as u32);
         let limit = limit.min(self.pages.count() / POPULATE_AHEAD_DIVISOR);
-        let slab_end = used.end.next_multiple_of((CHUNK / PAGE_SIZE) as u32);
+        let slab_end = used.end.next_multiple_of((CHUNK / page_size()) as u32);
         let is_unused = |page: &u32| !self.pages.contains_any(*page..page + 1);
         let ahead = (used.end..slab_end).take(limit as usize).take_while(is_unused).count() as u32;
         let pages = used.start..used.end + ahead;
@@ -252,7 +252,7 @@ impl PoolSpace {
 /// The pages of the bytes `[start, end)` of a pool.
 #[inline]
 fn pages_of(start: u64, end: u64) -> Range<u32> {
-    (start / PAGE_SIZE) as u32..((end - 1) / PAGE_SIZE) as u32 + 1
+    (start / page_size()) as u32..((end - 1) / page_size()) as u32 + 1
 }
 
 /// Bytes that an allocation reserves in all pools, with its slots of the frame table.
@@ -264,20 +264,22 @@ pub(crate) fn reserved_bytes(spans: &[PoolSpan; 3]) -> u64 {
 /// The pages that are populated ahead of their use are at most the used pages divided by this number.
 const POPULATE_AHEAD_DIVISOR: u32 = 4;
 
-/// A range of at most this many pages is zeroed without checking which of its pages are zero already.
-const ZERO_UNCHECKED_PAGES: usize = 8;
+/// A range on at most so many bytes of pages is zeroed without checking which of its pages are zero already.
+const ZERO_UNCHECKED_BYTES: u64 = 32 << 10;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::memory::plan::SegmentRequest;
 
-    const SLAB_PAGES: u32 = (CHUNK / PAGE_SIZE) as u32;
+    fn slab_pages() -> u32 {
+        (CHUNK / page_size()) as u32
+    }
 
     /// Reserves entire pages of the code pool. Returns the pages to populate.
     fn to_populate(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
         let granules_per_page = shard.spaces[SegmentKind::Code.index()].granules_per_page;
-        let size = u64::from(pages) * PAGE_SIZE;
+        let size = u64::from(pages) * page_size();
         let plan = SegmentPlan { segments: [SegmentRequest { size, align: 1, zero_fill: 0 }; 3], ..Default::default() };
         let reservation = shard.reserve(&[(pages * granules_per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
         reservation.to_populate.into_iter().map(|(_, pages)| pages).next()
@@ -286,7 +288,7 @@ mod tests {
     fn shard_of(slabs: u32, populate_at_once: u32) -> Shard {
         let mut shard = Shard::new([populate_at_once, 0, 0]);
         let space = &mut shard.spaces[SegmentKind::Code.index()];
-        space.free.add(0, slabs * SLAB_PAGES * space.granules_per_page);
+        space.free.add(0, slabs * slab_pages() * space.granules_per_page);
         shard
     }
 
@@ -310,10 +312,10 @@ mod tests {
     #[test]
     fn populating_ahead_stops_at_the_end_of_the_slab_and_at_used_pages() {
         let mut shard = shard_of(2, 8);
-        assert_eq!(to_populate(&mut shard, SLAB_PAGES - 2), Some(0..SLAB_PAGES - 2));
-        assert_eq!(to_populate(&mut shard, 1), Some(SLAB_PAGES - 2..SLAB_PAGES));
-        shard.spaces[SegmentKind::Code.index()].pages.insert(SLAB_PAGES + 3..SLAB_PAGES + 4);
-        assert_eq!(to_populate(&mut shard, 2), Some(SLAB_PAGES - 1..SLAB_PAGES + 3));
+        assert_eq!(to_populate(&mut shard, slab_pages() - 2), Some(0..slab_pages() - 2));
+        assert_eq!(to_populate(&mut shard, 1), Some(slab_pages() - 2..slab_pages()));
+        shard.spaces[SegmentKind::Code.index()].pages.insert(slab_pages() + 3..slab_pages() + 4);
+        assert_eq!(to_populate(&mut shard, 2), Some(slab_pages() - 1..slab_pages() + 3));
     }
 
     #[test]

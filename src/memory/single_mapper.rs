@@ -23,12 +23,12 @@
 //! A forked child gets all memory by copy on write. Our fork handlers copy nothing. They only count the fork, so that the
 //! child starts a purge thread of its own.
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool};
+use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool, replace_by_copy};
 use crate::memory::fork_guard::count_forks;
-use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, WindowLayout};
+use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout};
 use crate::memory::loaded_window::{
     LoadedWindow, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
 };
@@ -36,7 +36,7 @@ use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::intern;
 use crate::memory::window_image::{WindowImage, table_pages};
 use crate::memory::working_view::refused;
-use crate::os::{FixedPages, PageKind, Protection, map_fixed, protect, purge_pages};
+use crate::os::{FixedPages, PageKind, Protection, map_fixed, page_size, protect, purge_pages};
 use crate::sync::Arc;
 
 /// Maps windows of this process once, as anonymous memory.
@@ -81,12 +81,17 @@ pub(super) fn map(
     // SAFETY: M1 - as for the other pools.
     unsafe { map_data_pool(base, layout) }?;
     if window.unregistered_reason().is_none() {
-        // If the loader mapped the window, the page of the ELF header stays as it is.
-        let from = if window.is_loaded() { PAGE_SIZE } else { 0 };
+        let from = if window.is_loaded() { FRAME_TABLE_OFFSET.next_multiple_of(page_size()) } else { 0 };
         // SAFETY: M1 - `window` has reserved the range of the layout, and nobody else knows the window yet.
         unsafe { map_table(base, layout, from) }?;
-        // SAFETY: M1 - nobody else knows the window yet. M6 - `map_table` has mapped the bytes from `from` on.
-        unsafe { write_header(base, layout, nonce, from) };
+        if window.is_loaded() {
+            // The loader mapped the header from a file. The first slots of the table are on the same pages, so they become writable.
+            // SAFETY: M1, M4 - the loader mapped the start of the window, and these pages are in no pool. Nobody writes them yet.
+            unsafe { replace_by_copy(base, from) }.map_err(refused("mapping the header"))?;
+        } else {
+            // SAFETY: M1 - nobody else knows the window yet. M6 - `map_table` has mapped the window from its base on.
+            unsafe { write_header(base, layout, nonce) };
+        }
     }
     let unknown = window.unregistered_reason().map(|reason| format!("; {UNKNOWN_TO_UNWINDER}: {reason}"));
     let description = intern(SINGLE, &[unknown.as_deref().unwrap_or(""), remark]);
@@ -150,7 +155,7 @@ unsafe impl MappedWindow for SingleWindow {
     }
 
     fn granule(&self, pool: SegmentKind) -> u64 {
-        if pool == SegmentKind::Data { DATA_GRANULE } else { PAGE_SIZE }
+        if pool == SegmentKind::Data { DATA_GRANULE } else { page_size() }
     }
 
     unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
@@ -221,16 +226,15 @@ unsafe fn map_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), M
         .map_err(refused("mapping the frame table"))
 }
 
-/// Writes the header of the image, from the byte `from` on. After the first page, that is the unwind header.
+/// Writes the header of the image at the base of a window.
 ///
 /// # Safety
-/// [`map_table`] was called with the same arguments, and nobody else knows the window yet.
-unsafe fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
-    let image = WindowImage::new(Arch::NATIVE, layout, 0, 0, nonce);
-    let bytes = &image.header[from as usize..];
-    assert!(from + bytes.len() as u64 <= table_pages(layout), "the header lies in the pages of the table");
+/// [`map_table`] was called for the window, from its first byte on, and nobody else knows the window yet.
+unsafe fn write_header(base: u64, layout: &WindowLayout, nonce: u64) {
+    let bytes = WindowImage::new(Arch::NATIVE, layout, 0, 0, nonce).header;
+    assert!(bytes.len() as u64 <= table_pages(layout), "the header lies in the pages of the table");
     // SAFETY: M6 - in bounds by the assertion, and mapped by `map_table`. M1 - nobody else knows the window.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (base + from) as *mut u8, bytes.len()) };
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base as *mut u8, bytes.len()) };
 }
 
 const SINGLE: &str = "mapped once, pages alternate between writable and executable";

@@ -14,7 +14,7 @@
 //! If a pool is full, the allocation fails, and it can be retried after code was removed. The options can ask for
 //! another window instead ([`OnFull`](crate::memory::OnFull)).
 
-use crate::arch::PAGE_SIZE;
+use crate::arch::{MAX_PAGE_SIZE, MIN_PAGE_SIZE};
 use crate::base::ExecutorAddr;
 use crate::error::{MemoryFault, Result};
 use crate::memory::allocation::{Finalized, InFlight};
@@ -102,7 +102,7 @@ impl SlabPool {
     /// A pool whose first allocation maps the first window.
     ///
     /// # Errors
-    /// The system's pages are larger than those of this crate.
+    /// The system's pages have a size that this crate does not support.
     pub(crate) fn lazy(
         mapper: impl MemoryMapper + 'static,
         options: SlabPoolOptions,
@@ -148,13 +148,13 @@ impl SlabPool {
 }
 
 /// # Errors
-/// [`MemoryFault::Refused`] if the kernel's pages are larger than those of this crate, which gives protections by page.
+/// [`MemoryFault::Refused`] if windows have no layout for pages of this size.
 pub(crate) fn check_page_size(size: u64) -> std::result::Result<(), MemoryFault> {
-    if size <= PAGE_SIZE {
+    if size.is_power_of_two() && (MIN_PAGE_SIZE..=MAX_PAGE_SIZE).contains(&size) {
         return Ok(());
     }
     let problem = format!(
-        "the kernel has pages of {size} bytes, and jittison manages pages of {PAGE_SIZE}; run a kernel with such pages"
+        "the kernel has pages of {size} bytes, and jittison supports pages of {MIN_PAGE_SIZE} to {MAX_PAGE_SIZE}"
     );
     Err(MemoryFault::Refused { step: "the size of pages".to_string(), problem })
 }
@@ -196,9 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_with_larger_pages_is_refused_by_their_size() {
-        assert!(check_page_size(4096).is_ok());
-        let error = check_page_size(65_536).unwrap_err().to_string();
-        assert!(error.contains("pages of 65536 bytes") && error.contains("4096"), "{error}");
+    fn a_kernel_with_pages_beyond_64_kib_is_refused_by_their_size() {
+        assert!([4 << 10, 16 << 10, 64 << 10].into_iter().all(|size| check_page_size(size).is_ok()));
+        let error = check_page_size(128 << 10).unwrap_err().to_string();
+        assert!(error.contains("pages of 131072 bytes") && error.contains("65536"), "{error}");
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! `windows.rs` chooses the window of an allocation, and `growth.rs` opens its pools. Model: `loom_tests/loom_growth.rs`.
 
-use crate::arch::{FETCHES_EARLY, PAGE_SIZE, flush_code};
+use crate::arch::{FETCHES_EARLY, flush_code};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -29,6 +29,7 @@ use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::purge_thread::PurgeThread;
 use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
+use crate::os::page_size;
 use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
@@ -222,7 +223,7 @@ impl Window {
     pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {
         self.group_counts().for_each(|groups| groups.add(plan.group));
         for (pool, pages) in &reservation.reservation.to_populate {
-            self.mapped.populate(*pool, u64::from(pages.start) * PAGE_SIZE, pages.len() as u64 * PAGE_SIZE);
+            self.mapped.populate(*pool, u64::from(pages.start) * page_size(), pages.len() as u64 * page_size());
         }
     }
 
@@ -282,7 +283,7 @@ impl Window {
     /// are open.
     pub(crate) fn frame_table_bytes(&self, code_opened: u64) -> u64 {
         let slots = code_opened / TEXT_GRANULE * FRAME_SLOT;
-        if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(PAGE_SIZE) } else { 0 }
+        if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(page_size()) } else { 0 }
     }
 
     /// `(granules, alignment in granules)` of the segment of a plan.

@@ -1,13 +1,14 @@
 //! [`WindowImage`]: the ELF file that the dynamic loader opens in order to load a window as a shared object.
 //!
-//! It has two pages:
+//! It has two parts, each at the start of a page:
 //!
-//! | page | holds | in the window |
+//! | part | holds | in the window |
 //! |---|---|---|
 //! | header | ELF header, program headers, an empty symbol table, the nonce, the unwind header | at the base |
 //! | dynamic section | `DT_SONAME`, `DT_HASH`, `DT_STRTAB`, `DT_SYMTAB`, … | in the guard before the data pool |
 //!
-//! The unwind header reaches 16 bytes into the page after the header page.
+//! With pages of 4 KiB, the unwind header reaches 16 bytes into the page after the header page. Larger pages contain the start of the
+//! frame table, too. The first segment ends where a page of every kernel ends, so the loader writes nothing into it.
 //!
 //! Loaders write into the dynamic section: glibc before 2.35 even if it is declared read-only. So its page is a
 //! writable segment of its own, and the mapper maps nothing over it.
@@ -19,19 +20,20 @@
 //!
 //! This file maps nothing. Its field names are those of the ELF gABI.
 
-use crate::arch::{Arch, PAGE_SIZE};
+use crate::arch::{Arch, MAX_PAGE_SIZE, MIN_PAGE_SIZE};
 use crate::base::SegmentKind;
 use crate::memory::layout::{
     CHUNK, EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, TEXT_GRANULE,
     WindowLayout,
 };
+use crate::os::page_size;
 
-/// The bytes of both pages.
+/// The bytes of both parts.
 pub(super) struct WindowImage {
     /// The header page, and the first 16 bytes of the page after it.
     pub(super) header: [u8; HEADER_SIZE],
     /// The dynamic section's page.
-    pub(super) dynamic: [u8; PAGE_SIZE as usize],
+    pub(super) dynamic: [u8; DYNAMIC_SIZE as usize],
 }
 
 impl WindowImage {
@@ -44,7 +46,7 @@ impl WindowImage {
         dynamic_offset: u64,
         nonce: u64,
     ) -> WindowImage {
-        let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE_SIZE as usize] };
+        let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; DYNAMIC_SIZE as usize] };
         let mut write = |offset: u64, bytes: &[u8]| {
             image.header[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes)
         };
@@ -96,20 +98,20 @@ impl WindowImage {
         image
     }
 
-    /// The bytes of a file that has only these two pages. Its dynamic section is at [`SMALL_FILE_DYNAMIC_OFFSET`].
-    pub(super) fn small_file(&self) -> Vec<u8> {
-        [&self.header[..PAGE_SIZE as usize], &self.dynamic[..]].concat()
+    /// What a file has that the loader opens: offsets and bytes. Its dynamic section is at `dynamic_offset`, for which the image was made.
+    pub(super) fn parts(&self, dynamic_offset: u64) -> [(u64, &[u8]); 2] {
+        [(0, &self.header), (dynamic_offset, &self.dynamic)]
     }
 }
 
 /// The offset of the dynamic section in the window.
 pub(super) fn dynamic_address(layout: &WindowLayout) -> u64 {
-    layout.file_size() + PAGE_SIZE
+    layout.file_size() + MAX_PAGE_SIZE
 }
 
 /// Bytes of the header and the frame table, in entire pages.
 pub(super) fn table_pages(layout: &WindowLayout) -> u64 {
-    (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE_SIZE)
+    (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(page_size())
 }
 
 /// The unwind header and its table: `(offset in the window, size in bytes)`.
@@ -168,8 +170,8 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         ..segment(kind, R | W, dynamic_address(layout), size, size, align)
     };
     vec![
-        segment(PT_LOAD, R, 0, PAGE_SIZE, layout.file_size(), CHUNK),
-        dynamic(PT_LOAD, PAGE_SIZE, CHUNK),
+        segment(PT_LOAD, R, 0, MAX_PAGE_SIZE, layout.file_size(), CHUNK),
+        dynamic(PT_LOAD, DYNAMIC_SIZE, CHUNK),
         segment(PT_LOAD, R, data.offset, 0, data.size, CHUNK),
         dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
         segment(PT_GNU_EH_FRAME, R, header, header_size, header_size, 4),
@@ -177,10 +179,14 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
     ]
 }
 
-const HEADER_SIZE: usize = PAGE_SIZE as usize + 16;
+/// Bytes of the header: to the end of the unwind header.
+const HEADER_SIZE: usize = FRAME_TABLE_OFFSET as usize;
 
-/// The offset of the dynamic section in a file of two pages.
-pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE_SIZE;
+/// Bytes of the segment of the dynamic section.
+const DYNAMIC_SIZE: u64 = MIN_PAGE_SIZE;
+
+/// The offset of the dynamic section in a file that has no pools.
+pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = MAX_PAGE_SIZE;
 
 /// The offset of the nonce, which proves that the loader has opened this window.
 pub(super) const NONCE_OFFSET: u64 = 0x900;
@@ -211,11 +217,35 @@ mod tests {
         assert_eq!((word(0) as u32, word(2), word(5)), (1, 0x1000_0000 + pool.offset, pool.size));
     }
 
+    /// What the loaders of the C libraries require of a segment, for kernels with pages of `page` bytes.
+    #[test]
+    fn the_segments_can_be_loaded_with_pages_of_every_kernel() {
+        let layout = WindowLayout::divide(64 << 20).unwrap();
+        for dynamic_offset in [SMALL_FILE_DYNAMIC_OFFSET, dynamic_address(&layout)] {
+            let segments = program_headers(&layout, dynamic_offset);
+            let loads: Vec<_> = segments.iter().filter(|segment| segment.kind == 1).collect();
+            for page in [4 << 10, 16 << 10, 64 << 10] {
+                for segment in &loads {
+                    assert!(segment.align % page == 0, "{page}");
+                    assert_eq!(segment.address % segment.align, segment.offset % segment.align, "{page}");
+                    // The loader clears the rest of the last page of a segment that is longer than its bytes in the file.
+                    assert!(segment.file_size == segment.memory_size || segment.file_size % page == 0, "{page}");
+                }
+                for pair in loads.windows(2) {
+                    assert!(
+                        (pair[0].address + pair[0].memory_size).next_multiple_of(page) <= pair[1].address,
+                        "{page}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_dynamic_section_fits_between_two_guard_pages_before_the_data_pool_at_any_size() {
         for megabytes in [32, 64, 100, 512, 1024, 2047] {
             let layout = WindowLayout::divide(megabytes << 20).unwrap();
-            assert!(dynamic_address(&layout) + 2 * PAGE_SIZE <= layout.pool(SegmentKind::Data).offset);
+            assert!(dynamic_address(&layout) + 2 * MAX_PAGE_SIZE <= layout.pool(SegmentKind::Data).offset);
             assert!(layout.file_size().is_multiple_of(CHUNK), "the file is entire chunks");
         }
     }

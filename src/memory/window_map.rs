@@ -4,12 +4,12 @@
 //! on the copies. Links and removals wait no longer than one copy takes. So the map may show its shards at slightly
 //! different moments.
 
-use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind, sort_by_number};
-use crate::memory::layout::{CHUNK, granule_size};
+use crate::memory::layout::{CHUNK, complete_pages, granule_size};
 use crate::memory::memory_map::{MemoryRange, PoolMap, SlabMap, WindowMap};
 use crate::memory::page_set::PageSet;
 use crate::memory::window::Window;
+use crate::os::page_size;
 
 /// A copy of the ranges and pages that a shard has in a pool.
 struct ShardCopy {
@@ -55,13 +55,14 @@ fn map_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, copies: &[ShardCo
                 start: start.offset(from),
                 size: to - from,
                 is_live: *is_live,
-                resident_bytes: resident_in(pages, from, to),
+                resident_bytes: resident_in(pages, from, to, page_size()),
                 tenant: None,
             });
             add_to_slabs(&mut slabs, start, *shard, pages, (from, to), *is_live);
         }
-        let runs = pages.runs_in(0..(size / PAGE_SIZE) as u32).into_iter();
-        resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * PAGE_SIZE), run.len() as u64 * PAGE_SIZE)));
+        let page = page_size();
+        let runs = pages.runs_in(0..(size / page) as u32).into_iter();
+        resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * page), run.len() as u64 * page)));
     }
     // The lowest slab of code may be open in part: from its end downwards.
     for slab in &mut slabs {
@@ -88,7 +89,7 @@ fn add_to_slabs(
         let (chunk_start, chunk_end) = (chunk * CHUNK, (chunk + 1) * CHUNK);
         let start = pool_start.offset(chunk_start);
         if slabs.last().is_none_or(|slab| slab.start != start) {
-            slabs.push(empty_slab(start, shard, resident_in(pages, chunk_start, chunk_end)));
+            slabs.push(empty_slab(start, shard, resident_in(pages, chunk_start, chunk_end, page_size())));
         }
         let Some(slab) = slabs.last_mut() else { return };
         let (start, end) = (from.max(chunk_start), to.min(chunk_end));
@@ -98,10 +99,11 @@ fn add_to_slabs(
         } else {
             slab.free_bytes += end - start;
             slab.largest_free = slab.largest_free.max(end - start);
-            slab.fragmented_bytes += resident_in(pages, start, end);
-            let full_pages =
-                (start.div_ceil(PAGE_SIZE) as u32)..((end / PAGE_SIZE) as u32).max(start.div_ceil(PAGE_SIZE) as u32);
-            slab.returnable_bytes += u64::from(pages.count_in(full_pages)) * PAGE_SIZE;
+            slab.fragmented_bytes += resident_in(pages, start, end, page_size());
+            let page = page_size();
+            let complete = complete_pages(start, end - start, page);
+            let complete = complete.start.div_ceil(page) as u32..complete.end.div_ceil(page) as u32;
+            slab.returnable_bytes += u64::from(pages.count_in(complete)) * page;
         }
     }
 }
@@ -121,16 +123,16 @@ fn empty_slab(start: ExecutorAddr, shard: usize, resident_bytes: u64) -> SlabMap
     }
 }
 
-/// How many of the bytes `[from, to)` of a pool are on pages of the set.
-fn resident_in(pages: &PageSet, from: u64, to: u64) -> u64 {
+/// How many of the bytes `[from, to)` of a pool are on pages of the set, which have `page` bytes.
+fn resident_in(pages: &PageSet, from: u64, to: u64, page: u64) -> u64 {
     if from >= to {
         return 0;
     }
-    let (first, last) = ((from / PAGE_SIZE) as u32, ((to - 1) / PAGE_SIZE) as u32);
-    let is_in = |page: u32| u64::from(pages.count_in(page..page + 1));
-    let of_pages = u64::from(pages.count_in(first..last + 1)) * PAGE_SIZE;
+    let (first, last) = ((from / page) as u32, ((to - 1) / page) as u32);
+    let is_in = |index: u32| u64::from(pages.count_in(index..index + 1));
+    let of_pages = u64::from(pages.count_in(first..last + 1)) * page;
     // The range may start and end inside a page.
-    of_pages - is_in(first) * (from % PAGE_SIZE) - is_in(last) * ((u64::from(last) + 1) * PAGE_SIZE - to)
+    of_pages - is_in(first) * (from % page) - is_in(last) * ((u64::from(last) + 1) * page - to)
 }
 
 #[cfg(test)]
@@ -143,10 +145,36 @@ mod tests {
         let mut pages = PageSet::default();
         pages.insert(1..3);
         pages.insert(4..5);
-        let naive = |from: u64, to: u64| (from..to).filter(|byte| matches!(byte / PAGE_SIZE, 1 | 2 | 4)).count() as u64;
-        for from in [0, 1, 4095, 4096, 4097, 9000, 12287, 12288, 16384, 20000, 20480] {
-            for to in [0, 1, 4096, 4097, 8192, 12288, 12289, 16383, 16385, 20480, 30000] {
-                assert_eq!(resident_in(&pages, from, to), naive(from, to), "{from}..{to}");
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let naive = |from: u64, to: u64| (from..to).filter(|byte| matches!(byte / page, 1 | 2 | 4)).count() as u64;
+            for from in [
+                0,
+                1,
+                page - 1,
+                page,
+                page + 1,
+                2 * page + 808,
+                3 * page - 1,
+                3 * page,
+                4 * page,
+                5 * page - 480,
+                5 * page,
+            ] {
+                for to in [
+                    0,
+                    1,
+                    page,
+                    page + 1,
+                    2 * page,
+                    3 * page,
+                    3 * page + 1,
+                    4 * page - 1,
+                    4 * page + 1,
+                    5 * page,
+                    7 * page,
+                ] {
+                    assert_eq!(resident_in(&pages, from, to, page), naive(from, to), "{from}..{to} {page}");
+                }
             }
         }
     }

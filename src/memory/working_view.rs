@@ -1,14 +1,15 @@
 //! [`WorkingView`]: the writable view of the file of a window. The file has the header, the frame table, the code and the
 //! constants.
 
+use std::ops::Range;
+
 use memmap2::MmapRaw;
 
-use crate::arch::PAGE_SIZE;
 use crate::base::SegmentKind;
 use crate::error::MemoryFault;
-use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout};
+use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout, complete_pages};
 use crate::memory::window_image::{DATA_HEADER_OFFSET, table_pages};
-use crate::os::{PageKind, populate, purge_pages};
+use crate::os::{PageKind, page_size, populate, purge_pages};
 
 /// The view, which shows the first bytes of the window of this layout.
 pub(super) struct WorkingView {
@@ -55,9 +56,8 @@ impl WorkingView {
     /// As [`MappedWindow::purge_table`](crate::memory::MappedWindow::purge_table).
     pub(super) unsafe fn purge_table(&self, size: u64, kind: PageKind) -> Result<(), MemoryFault> {
         // The first page of the table contains the unwind header, too, so it stays.
-        let end = (FRAME_TABLE_OFFSET + size) / PAGE_SIZE * PAGE_SIZE;
-        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE_SIZE);
-        if end <= first {
+        let Range { start: first, end } = complete_pages(FRAME_TABLE_OFFSET, size, page_size());
+        if first == end {
             return Ok(());
         }
         assert!(end <= table_pages(&self.layout), "the purged pages lie in the table");

@@ -4,8 +4,8 @@
 //! `NamedFile` into a directory for temporary files, lets the loader open it, and removes its name at once.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::os::vm::check_file_size_limit;
@@ -17,14 +17,14 @@ pub(crate) struct NamedFile {
 }
 
 impl NamedFile {
-    /// Writes a new file with this name into the first of the directories where that succeeds.
+    /// Writes a new file with this name into the first of the directories where that succeeds. `parts` are offsets and bytes; holes are between them.
     ///
     /// # Errors
     /// The text of the system for each directory.
-    pub(crate) fn create(name: &str, bytes: &[u8]) -> Result<NamedFile, String> {
+    pub(crate) fn create(name: &str, parts: &[(u64, &[u8])]) -> Result<NamedFile, String> {
         let mut problems = Vec::new();
         for dir in directories() {
-            match create_in(&dir, name, bytes) {
+            match create_in(&dir, name, parts) {
                 Ok(file) => return Ok(file),
                 Err(error) => problems.push(format!("{}: {error}", dir.display())),
             }
@@ -58,14 +58,14 @@ fn directories() -> Vec<PathBuf> {
     directories
 }
 
-fn create_in(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<NamedFile> {
-    check_file_size_limit(bytes.len() as u64)?;
+fn create_in(dir: &Path, name: &str, parts: &[(u64, &[u8])]) -> io::Result<NamedFile> {
+    check_file_size_limit(parts.iter().map(|(offset, bytes)| offset + bytes.len() as u64).max().unwrap_or(0))?;
     let path = dir.join(name);
     // `create_new` opens no existing file and follows no link, and mode 0600 lets no other user write it.
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    let mut named = NamedFile { file: Some(file), path };
-    if let Some(file) = &mut named.file {
-        file.write_all(bytes)?;
+    let named = NamedFile { file: Some(file), path };
+    if let Some(file) = &named.file {
+        parts.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))?;
     }
     Ok(named)
 }

@@ -5,8 +5,9 @@
 
 use std::io;
 
-use crate::arch::{PAGE_SIZE, PAGES_VARY};
+use crate::arch::{MIN_PAGE_SIZE, PAGES_VARY};
 use crate::os::vm::{PageKind, Protection, protect, purge_pages};
+use crate::sync::{MappedU32, Ordering};
 
 /// An owned mapping of full pages. It is writable until it is sealed. A forked child has a copy, or cleared pages.
 pub(crate) struct PrivatePages {
@@ -25,8 +26,9 @@ impl PrivatePages {
     /// Maps `size_bytes` zeroes, rounded up to full pages, at a multiple of `align`, which is a power of two.
     pub(crate) fn map(size_bytes: usize, align: usize) -> io::Result<PrivatePages> {
         let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
-        let rounded = size_bytes.checked_next_multiple_of(PAGE).ok_or_else(no_memory)?;
-        let slack = align.saturating_sub(PAGE);
+        let page = page_size() as usize;
+        let rounded = size_bytes.checked_next_multiple_of(page).ok_or_else(no_memory)?;
+        let slack = align.saturating_sub(page);
         let length = rounded.checked_add(slack).ok_or_else(no_memory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: O1 - without `MAP_FIXED`, the kernel chooses the address and replaces nothing.
@@ -36,7 +38,7 @@ impl PrivatePages {
             return Err(io::Error::last_os_error());
         }
         let start: *mut u8 = mapped.cast();
-        let before = (start as usize).next_multiple_of(align.max(PAGE)) - start as usize;
+        let before = (start as usize).next_multiple_of(align.max(page)) - start as usize;
         let address = start.wrapping_add(before);
         // Unmap the pages before and after the aligned range.
         for (start, size) in [(start, before), (address.wrapping_add(rounded), slack - before)] {
@@ -137,29 +139,53 @@ unsafe fn unmap(address: *mut u8, size_bytes: usize) {
     }
 }
 
-/// The page size as a length of memory.
-/// Bytes of a page of the kernel.
+/// Bytes of a page of this process's kernel, a power of two. A constant where all kernels of the architecture have the same pages.
+#[inline]
 pub(crate) fn page_size() -> u64 {
-    // SAFETY: O9 - it takes no pointer.
-    if PAGES_VARY { unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 } } else { PAGE_SIZE }
+    if PAGES_VARY { kernel_page_size() } else { MIN_PAGE_SIZE }
 }
 
-const PAGE: usize = PAGE_SIZE as usize;
+/// As [`page_size`], which the process learns once.
+#[inline]
+fn kernel_page_size() -> u64 {
+    // Zero until a thread has asked. Relaxed: every thread gets the same answer.
+    static SIZE: MappedU32 = MappedU32::new(0);
+    match SIZE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: O9 - it takes no pointer.
+            let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            SIZE.store(size as u32, Ordering::Relaxed);
+            size as u64
+        }
+        size => u64::from(size),
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::MAX_PAGE_SIZE;
 
     #[test]
     fn pages_are_zero_and_aligned_and_have_the_rounded_size() {
         for align in [1, 4096, 1 << 16, 1 << 21] {
             let mut pages = PrivatePages::map(10_000, align).unwrap();
             assert!(pages.address().is_multiple_of(align as u64));
-            assert_eq!((pages.size_bytes(), pages.bytes().len()), (12_288, 12_288));
+            let size = 10_000_usize.next_multiple_of(page_size() as usize);
+            assert_eq!((pages.size_bytes(), pages.bytes().len()), (size, size));
             assert!(pages.bytes().iter().all(|byte| *byte == 0));
             pages.bytes().fill(7);
             pages.seal().unwrap();
         }
+    }
+
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[test]
+    fn the_size_of_a_page_is_that_of_the_kernel() {
+        // SAFETY: O9 - it reads what the kernel told the process at its start.
+        let told = unsafe { libc::getauxval(libc::AT_PAGESZ) };
+        assert_eq!([page_size(), kernel_page_size(), kernel_page_size()], [told; 3]);
+        assert!((MIN_PAGE_SIZE..=MAX_PAGE_SIZE).contains(&told));
     }
 
     #[test]

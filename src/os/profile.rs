@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::arch::PAGE_SIZE;
+use crate::os::pages::page_size;
 use crate::os::vm::check_file_size_limit;
 
 /// The current time in nanoseconds of the clock that `perf record -k mono` uses for its samples.
@@ -69,5 +69,5 @@ impl AppendFile {
 pub(crate) fn map_marker(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: O1 - the kernel chooses the address, so the mapping replaces nothing. No one reads or executes its bytes, so a change of
     // the file does no harm. O7 - `file` is open.
-    unsafe { memmap2::MmapOptions::new().len(PAGE_SIZE as usize).map_exec(file) }
+    unsafe { memmap2::MmapOptions::new().len(page_size() as usize).map_exec(file) }
 }

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::arch::PAGE_SIZE;
+use crate::os::pages::page_size;
 use crate::os::vm::{Protection, Reservation, protect};
 
 /// The stack for signals of the thread that made it. Its drop gives the thread the stack of before.
@@ -23,8 +23,8 @@ impl SignalStack {
     /// The kernel has no memory. Then the thread has the stack of before.
     pub(crate) fn set() -> io::Result<SignalStack> {
         // The lowest page stays without access: what does not fit faults.
-        let stack = Reservation::new(0, GUARD + size_bytes())?;
-        let start = (stack.address() as *mut u8).wrapping_add(GUARD);
+        let stack = Reservation::new(0, guard_bytes() + size_bytes())?;
+        let start = (stack.address() as *mut u8).wrapping_add(guard_bytes());
         // SAFETY: O1 - full pages of the reservation, which `stack` owns and nobody uses yet.
         unsafe { protect(start, size_bytes(), Protection::ReadWrite) }?;
         let own = libc::stack_t { ss_sp: start.cast(), ss_flags: 0, ss_size: size_bytes() };
@@ -43,7 +43,7 @@ impl Drop for SignalStack {
         // SAFETY: O2 - `current` is local. The call changes nothing.
         unsafe { libc::sigaltstack(std::ptr::null(), &mut current) };
         // Linked code may have set another one.
-        if current.ss_sp as u64 == self.stack.address() + GUARD as u64 {
+        if current.ss_sp as u64 == self.stack.address() + guard_bytes() as u64 {
             // SAFETY: O2, O8 - the stack that this thread had before. Who set it unmaps it when the thread ends, which is later.
             unsafe { libc::sigaltstack(&self.before, std::ptr::null_mut()) };
         }
@@ -52,13 +52,15 @@ impl Drop for SignalStack {
 
 const NO_STACK: libc::stack_t = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
 
-const GUARD: usize = PAGE_SIZE as usize;
+fn guard_bytes() -> usize {
+    page_size() as usize
+}
 
 /// For what the kernel stores there, and 64 KiB for the handler. Full pages.
 fn size_bytes() -> usize {
     // SAFETY: O9 - it reads what the kernel told the process at its start.
     let registers = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-    (registers + (64 << 10)).next_multiple_of(GUARD)
+    (registers + (64 << 10)).next_multiple_of(guard_bytes())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
 /// Bytes of address space that the process has mapped.
 pub fn mapped_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096
+    text.split_whitespace().next().unwrap().parse::<u64>().unwrap() * page_size()
 }
 
 /// Throws and catches three times, and checks that nothing stays allocated and no page is writable and executable.
@@ -292,8 +292,16 @@ fn use_up_mappings() -> Vec<usize> {
         // The kernel does not merge neighbours with different rights.
         let rights = if pages.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
         // SAFETY: a new mapping, which nothing uses.
-        let page =
-            unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page_size() as usize,
+                rights,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
         if page == libc::MAP_FAILED {
             return pages;
         }
@@ -339,7 +347,7 @@ fn with_few_mappings_left_sessions_continue_and_new_ones_work_or_fail_clearly() 
     for freed in [4, 8, 16, 32] {
         for page in pages.split_off(pages.len() - freed * 2).into_iter().step_by(2) {
             // SAFETY: mapped above.
-            unsafe { libc::munmap(page as *mut _, 4096) };
+            unsafe { libc::munmap(page as *mut _, page_size() as usize) };
         }
         let jit = Jit::builder().library("libstdc++.so.6").build().unwrap();
         match link_one(&jit) {

@@ -101,11 +101,11 @@ fn release_free_returns_the_returnable_bytes_and_no_other_fragmented_bytes() {
     drop(freed);
     let of_data = |map: MemoryMap| map.windows[0].pools[2].slabs[0];
     let slab = of_data(memory.memory_map().unwrap());
-    assert_eq!((slab.live_bytes, slab.resident_bytes, slab.allocations), (112, (1 << 20) + 4096, 1));
-    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), ((1 << 20) + 4096 - 112, 1 << 20));
+    assert_eq!((slab.live_bytes, slab.resident_bytes, slab.allocations), (112, (1 << 20) + page_size(), 1));
+    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), ((1 << 20) + page_size() - 112, 1 << 20));
     assert_eq!(memory.release_free().bytes, slab.returnable_bytes);
     let slab = of_data(memory.memory_map().unwrap());
-    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), (4096 - 112, 0));
+    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), (page_size() - 112, 0));
     drop(kept);
 }
 

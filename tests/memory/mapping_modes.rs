@@ -190,14 +190,14 @@ fn the_kernel_refuses_to_make_code_of_the_best_mapping_mode_writable() {
         let jit = jit_of(mapper);
         let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         assert_eq!(long(&jit, "test"), 5);
-        let page = jit.address_of(jit.main_dylib(), "test").unwrap().value() & !4095;
+        let page = jit.address_of(jit.main_dylib(), "test").unwrap().value() & !(page_size() - 1);
         for rights in [libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC] {
             // SAFETY: requests more rights to a page of this test's own session. The rights are restored below.
-            let changed = unsafe { libc::mprotect(page as *mut c_void, 4096, rights) };
+            let changed = unsafe { libc::mprotect(page as *mut c_void, page_size() as usize, rights) };
             assert_eq!(changed, if mode == 0 { -1 } else { 0 }, "only the best mode has the kernel's protection");
         }
         // SAFETY: restores the rights that this library gave the page.
-        unsafe { libc::mprotect(page as *mut c_void, 4096, libc::PROT_READ | libc::PROT_EXEC) };
+        unsafe { libc::mprotect(page as *mut c_void, page_size() as usize, libc::PROT_READ | libc::PROT_EXEC) };
         assert_eq!(long(&jit, "test"), 6);
     }
 }
@@ -205,6 +205,7 @@ fn the_kernel_refuses_to_make_code_of_the_best_mapping_mode_writable() {
 #[test]
 fn purged_pages_read_as_zero_and_their_neighbours_stay_in_every_mapping_mode() {
     let layout = WindowLayout::divide(32 << 20).unwrap();
+    let page = page_size();
     for (mapper, _) in mapping_modes() {
         let window: Arc<dyn MappedWindow> = mapper.map_window(&layout, Placement::Anywhere).unwrap();
         for pool in SegmentKind::ALL {
@@ -213,14 +214,15 @@ fn purged_pages_read_as_zero_and_their_neighbours_stay_in_every_mapping_mode() {
             // executable address.
             unsafe {
                 let view = window.working_view(pool);
-                window.open(pool, 0, 3 * 4096).unwrap();
-                view.write_bytes(0x5a, 3 * 4096);
-                window.seal(pool, 0, 3 * 4096).unwrap();
-                window.purge(pool, 4096, 4096).unwrap();
+                window.open(pool, 0, 3 * page).unwrap();
+                view.write_bytes(0x5a, 3 * page as usize);
+                window.seal(pool, 0, 3 * page).unwrap();
+                window.purge(pool, page, page).unwrap();
             }
-            let bytes = read(window.base().offset(layout.pool(pool).offset).value(), 3 * 4096);
-            assert!(bytes[4096..8192].iter().all(|byte| *byte == 0), "{}", pool.name());
-            assert!(bytes[..4096].iter().chain(&bytes[8192..]).all(|byte| *byte == 0x5a), "{}", pool.name());
+            let bytes = read(window.base().offset(layout.pool(pool).offset).value(), 3 * page as usize);
+            let pages: Vec<&[u8]> = bytes.chunks(page as usize).collect();
+            assert!(pages[1].iter().all(|byte| *byte == 0), "{}", pool.name());
+            assert!(pages[0].iter().chain(pages[2]).all(|byte| *byte == 0x5a), "{}", pool.name());
         }
     }
 }
@@ -231,7 +233,7 @@ fn with_a_single_mapping_no_two_allocations_share_a_protected_page() {
     let held: Vec<_> = (1..20).map(|size| make(&memory, &plan(size * 300, size * 7, (size, 0)))).collect();
     for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {
         let mut pages: Vec<u64> = held.iter().map(|one| one.address(pool).value()).collect();
-        assert!(pages.iter().all(|page| page % 4096 == 0));
+        assert!(pages.iter().all(|page| page.is_multiple_of(page_size())));
         pages.dedup();
         assert_eq!(pages.len(), held.len());
     }
@@ -271,22 +273,23 @@ fn separately_opened_ranges_are_one_mapping_again_after_sealing() {
     let window = SingleMapper.map_window(&layout, Placement::Anywhere).unwrap();
     let code = window.base().value() + layout.pool(SegmentKind::Code).offset;
     // The page before the pool belongs to the same mapping.
-    let within = code - 4096..code + layout.pool(SegmentKind::Code).size;
+    let page = page_size();
+    let within = code - page..code + layout.pool(SegmentKind::Code).size;
     // Shares the process: the window belongs to this test.
     let pieces = || mappings().iter().filter(|mapping| within.contains(&mapping.start)).count();
     assert_eq!(pieces(), 1);
-    let ranges = (1..40).map(|index| index * 5 * 4096);
+    let ranges = (1..40).map(|index| index * 5 * page);
     for offset in ranges.clone() {
         // SAFETY: the window belongs to this test. The range is in the code pool, and is written before it is sealed.
         unsafe {
-            window.open(SegmentKind::Code, offset, 4096).unwrap();
-            window.working_view(SegmentKind::Code).add(offset as usize).write_bytes(0xcc, 4096);
+            window.open(SegmentKind::Code, offset, page).unwrap();
+            window.working_view(SegmentKind::Code).add(offset as usize).write_bytes(0xcc, page as usize);
         }
     }
     assert_eq!(pieces(), 2 * 39 + 1);
     for offset in ranges {
         // SAFETY: as above.
-        unsafe { window.seal(SegmentKind::Code, offset, 4096).unwrap() };
+        unsafe { window.seal(SegmentKind::Code, offset, page).unwrap() };
     }
     assert_eq!(pieces(), 1);
 }
@@ -295,7 +298,7 @@ fn separately_opened_ranges_are_one_mapping_again_after_sealing() {
 fn with_a_single_mapping_the_statistics_count_entire_pages() {
     let memory = pool_of(&SingleMapper, Placement::Anywhere);
     let one = make(&memory, &plan(100, 33, (17, 0)));
-    let slots = 4096 / 64 * 8;
-    assert_eq!(one.usage().reserved, 4096 + slots + 4096 + 32);
+    let slots = page_size() / 64 * 8;
+    assert_eq!(one.usage().reserved, page_size() + slots + page_size() + 32);
     assert_eq!(memory.statistics().reserved_bytes, one.usage().reserved);
 }

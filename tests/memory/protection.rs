@@ -39,10 +39,10 @@ fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
         (code, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC),
         (long(&jit, "constant_at") as u64, libc::PROT_READ | libc::PROT_WRITE),
     ] {
-        let page = address & !4095;
+        let page = address & !(page_size() - 1);
         // SAFETY: requests more rights to a page of this test's own session. Only this test depends on the page being
         // read-only.
-        let changed = unsafe { libc::mprotect(page as *mut c_void, 4096, wanted) };
+        let changed = unsafe { libc::mprotect(page as *mut c_void, page_size() as usize, wanted) };
         assert_eq!(changed, -1, "the kernel must refuse");
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EACCES));
     }

@@ -157,7 +157,7 @@ fn a_small_survivor_keeps_only_its_own_pages_resident() {
     memory.release_free();
     let statistics = memory.statistics();
     // At most one page per survivor and pool. Survivors of one pool may share a page.
-    assert!(statistics.resident_bytes <= 16 * 3 * 4096, "{}", statistics.resident_bytes);
+    assert!(statistics.resident_bytes <= 16 * 3 * page_size(), "{}", statistics.resident_bytes);
     drop(survivors);
 }
 

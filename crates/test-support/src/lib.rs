@@ -229,10 +229,16 @@ pub struct Mapping {
     pub name: String,
 }
 
+/// Bytes of a page of the kernel.
+pub fn page_size() -> u64 {
+    // SAFETY: it takes no pointer.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
 /// The resident bytes of this process.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * page_size()
 }
 
 /// The mappings of this process.
