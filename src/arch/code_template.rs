@@ -39,6 +39,19 @@ pub(crate) struct IndirectCode {
     pub(crate) entry: u64,
 }
 
+/// The code that takes branches further than they reach. `link/veneers.rs` says where it is.
+pub(crate) struct VeneerCode {
+    /// In code of at most as many bytes, every branch of `branches` reaches its target.
+    pub(crate) reach: u64,
+    /// Bytes of code between two blocks of veneers. The rest of the reach is for the veneers.
+    pub(crate) group: u64,
+    pub(crate) branches: &'static [EdgeKind],
+    /// Jumps to a definition of the same object.
+    pub(crate) direct: CodeTemplate<()>,
+    /// Jumps to the address in the slot of a symbol.
+    pub(crate) through_slot: CodeTemplate<()>,
+}
+
 /// What the code that registers a handler refers to.
 #[derive(Clone, Copy)]
 pub(crate) enum HandlerTarget {

@@ -47,7 +47,7 @@ use crate::base::ExecutorAddr;
 
 pub use aarch64::relocation::Aarch64Relocation;
 pub(crate) use code_template::{
-    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
+    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField, VeneerCode,
 };
 pub(crate) use crt_fragment::{CrtFragment, CrtFrame};
 pub use edge_kind::EdgeKind;
@@ -456,6 +456,15 @@ impl Arch {
         match self {
             Arch::X86_64 => &x86_64::code::INDIRECT,
             Arch::Aarch64 => &aarch64::code::INDIRECT,
+        }
+    }
+
+    /// The code of veneers; `None` if branches reach all code that one object may have.
+    #[inline]
+    pub(crate) fn veneers(self) -> Option<&'static VeneerCode> {
+        match self {
+            Arch::X86_64 => None,
+            Arch::Aarch64 => Some(&aarch64::code::VENEERS),
         }
     }
 

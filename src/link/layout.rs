@@ -27,12 +27,38 @@ use crate::memory::{LargeRequest, SegmentPlan, SegmentRequest};
 /// If a segment's size overflows, or if the padding is more than [`MAX_PADDING`].
 pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &mut Contents) -> Result<(), Error> {
     *plan = SegmentPlan { large_sections: number_large_sections(graph), ..SegmentPlan::default() };
-    *contents = Contents::default();
+    let order = layout_order(graph);
+    place(graph, plan, contents, order.as_deref())?;
+    let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
+    plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
+    plan.low = graph.is_near_low_area
+        || graph.may_need_low_memory()
+            && graph
+                .live_edges()
+                .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
+    if plan.segment(SegmentKind::Code).size == 0 {
+        plan.frame_count = 0;
+    }
+    Ok(())
+}
+
+/// Sets the offsets of blocks, `plan.segments` and `contents`. `order` has all blocks, in the order in which they are placed;
+/// without it, that is the object's order.
+///
+/// # Errors
+/// As [`assign`].
+#[inline]
+pub(crate) fn place(
+    graph: &mut LinkGraph,
+    plan: &mut SegmentPlan,
+    contents: &mut Contents,
+    order: Option<&[BlockId]>,
+) -> Result<(), Error> {
+    (plan.segments, *contents) = (Default::default(), Contents::default());
     let mut zero_fill = SmallVec::<[BlockId; 8]>::new();
     let mut padding = 0;
-    let order = layout_order(graph);
     for number in 0..graph.blocks.len() {
-        let id = order.as_ref().map_or(BlockId(number as u32), |order| order[number]);
+        let id = order.map_or(BlockId(number as u32), |order| order[number]);
         let block = &mut graph.blocks[id.index()];
         if block.is_dropped || block.is_large() || block.role == Role::ThreadLocal {
             continue;
@@ -58,17 +84,15 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
         }
         segment.zero_fill += segment.size - start;
     }
-    let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
-    plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
-    plan.low = graph.is_near_low_area
-        || graph.may_need_low_memory()
-            && graph
-                .live_edges()
-                .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
-    if plan.segment(SegmentKind::Code).size == 0 {
-        plan.frame_count = 0;
-    }
     Ok(())
+}
+
+/// The order in which [`place`] has placed the blocks of each segment.
+pub(crate) fn current_order(graph: &LinkGraph) -> Vec<BlockId> {
+    let mut order: Vec<BlockId> = graph.blocks().map(|(id, _)| id).collect();
+    // An empty block is before the block at its offset.
+    order.sort_by_key(|id| (graph.blocks[id.index()].offset, graph.blocks[id.index()].size));
+    order
 }
 
 /// The blocks with bytes of each segment, as linked lists in layout order. `Block::followed_by` is the link.

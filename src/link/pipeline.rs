@@ -53,6 +53,7 @@ use crate::link::targets::Targets;
 use crate::link::thread_local_plan::ThreadLocalPlan;
 use crate::link::thread_local_thunks::ThreadLocalThunks;
 use crate::link::thread_locals;
+use crate::link::veneers::Veneers;
 use crate::link::verify;
 use crate::link::wrapped_names::WrappedNames;
 use crate::memory::{Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
@@ -255,6 +256,9 @@ impl ReadLink {
         // Offsets, and the plans for memory and for the C library.
         let thread_locals = thread_locals::assign(graph)?;
         layout::assign(graph, plan, contents)?;
+        if let Some(code) = graph.arch.veneers().filter(|code| plan.segment(SegmentKind::Code).size > code.reach) {
+            Veneers::add(graph, tables, code, plan, contents)?;
+        }
         let used = symbol_uses.used_externals(graph);
         externals.extend(used.map(|(symbol, needs_static_tls)| {
             let is_hidden = graph.symbols[symbol.index()].is_hidden;

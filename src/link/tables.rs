@@ -8,8 +8,8 @@
 //!   stubs:  [ stub 0 │ stub 1 │ … ]                            each jumps through a slot (psABI 5.2)
 //! ```
 //!
-//! A symbol has at most one slot and one stub, however many edges use them. A branch to the object's own code always
-//! reaches, so such a symbol gets no stub.
+//! A symbol has at most one slot and one stub, however many edges use them. A branch to the object's own code
+//! reaches, or a veneer takes it there (`veneers.rs`), so such a symbol gets no stub.
 
 use rustc_hash::FxHashMap;
 
@@ -18,6 +18,7 @@ use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::range_extension::reservation::RangeExtension;
 use crate::link::symbol_uses::SymbolUses;
+use crate::link::veneers::Veneers;
 
 impl_recycle!(SymbolEntries);
 
@@ -47,6 +48,8 @@ pub(crate) struct Tables {
     thread_locals_size: u64,
     /// Thunks and slots for references that may be too short.
     pub(crate) range_extension: RangeExtension,
+    /// For branches in code that is longer than their reach. Empty before layout.
+    pub(crate) veneers: Veneers,
 }
 
 impl Tables {
@@ -108,9 +111,9 @@ impl Tables {
         by_symbol.reset();
         slots.reset();
         stub_targets.reset();
-        let Tables { thread_locals, thread_locals_size, range_extension, .. } = self;
+        let Tables { thread_locals, thread_locals_size, range_extension, veneers, .. } = self;
         (*thread_locals, *thread_locals_size) = (FxHashMap::default(), 0);
-        *range_extension = RangeExtension::default();
+        (*range_extension, *veneers) = (RangeExtension::default(), Veneers::default());
     }
 
     /// The GOT, if the object needs one.

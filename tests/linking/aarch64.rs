@@ -28,31 +28,31 @@ pub fn compiled_by_clang(flags: &[&str], source: &str) -> Option<Vec<u8>> {
 }
 
 /// Assembles a source. A symbol that others see keeps its code.
-fn assembled(source: &str) -> Option<Vec<u8>> {
+pub fn assembled(source: &str) -> Option<Vec<u8>> {
     let source = format!(".text\n.globl root\nroot:\n{source}");
     build(GCC, source.as_bytes(), &["-x", "assembler", "-c", "-o", OUTPUT, INPUT])
 }
 
 /// A section after the link.
-struct Section {
-    name: String,
-    address: u64,
-    bytes: Vec<u8>,
+pub struct Section {
+    pub name: String,
+    pub address: u64,
+    pub bytes: Vec<u8>,
     /// Offset and kind of each edge, and whether it leads to the GOT itself.
-    edges: Vec<(usize, EdgeKind, bool)>,
+    pub edges: Vec<(usize, EdgeKind, bool)>,
 }
 
 /// What a link made.
 #[derive(Default)]
-struct Linked {
-    sections: Vec<Section>,
+pub struct Linked {
+    pub sections: Vec<Section>,
     /// Addresses of GOT slots and of stubs, by symbol.
-    slots: BTreeMap<String, u64>,
-    stubs: BTreeMap<String, u64>,
+    pub slots: BTreeMap<String, u64>,
+    pub stubs: BTreeMap<String, u64>,
 }
 
 impl Linked {
-    fn section(&self, name: &str) -> &Section {
+    pub fn section(&self, name: &str) -> &Section {
         self.sections.iter().find(|section| section.name == name).unwrap_or_else(|| panic!("no section {name}"))
     }
 
@@ -84,7 +84,7 @@ fn first_block(plan: &ThreadLocalPlan) -> ThreadLocalPlace {
 }
 
 /// Links an object at `base`. `address_of` gives the addresses of its externals.
-fn link(object: &[u8], base: u64, address_of: impl Fn(&str) -> u64) -> Result<Linked, Error> {
+pub fn link(object: &[u8], base: u64, address_of: impl Fn(&str) -> u64) -> Result<Linked, Error> {
     let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(()))?;
     let mut placed = planned.allocate(&OfflineMemory::new(ExecutorAddr::new(base)))?;
     if let Some(plan) = placed.thread_local_plan().copied() {

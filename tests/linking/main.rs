@@ -47,6 +47,7 @@ mod symbols;
 mod thread_local_models;
 mod thread_locals;
 mod unloaded_sections;
+mod veneers;
 mod verify;
 #[cfg(not(feature = "range-extension"))]
 mod without_range_extension;

@@ -8,7 +8,7 @@ use crate::arch::STUB_SIZE;
 use crate::arch::aarch64::field::Field;
 use crate::arch::aarch64::relocation::Aarch64Relocation;
 use crate::arch::code_template::{
-    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField,
+    CodeTemplate, CounterTarget, HandlerTarget, IndirectCode, IndirectTarget, TemplateField, VeneerCode,
 };
 use crate::arch::edge_kind::EdgeKind;
 
@@ -181,6 +181,26 @@ pub(crate) static INDIRECT: IndirectCode = IndirectCode {
         ],
     },
     entry: 20,
+};
+
+/// The veneers between the sections of a long object. They reach ±4 GiB.
+pub(crate) static VENEERS: VeneerCode = VeneerCode {
+    reach: 128 << 20,
+    group: 112 << 20,
+    branches: &[EdgeKind::Aarch64(Aarch64Relocation::Jump26), EdgeKind::Aarch64(Aarch64Relocation::Call26)],
+    direct: CodeTemplate {
+        bytes: &bytes::<4, 16>([
+            BTI_C,
+            ADRP_X16,    // adrp x16, target
+            0x9100_0211, // add x17, x16, target
+            BR_X17,
+        ]),
+        fields: &[field(4, Aarch64Relocation::AdrPrelPgHi21, ()), field(8, Aarch64Relocation::AddAbsLo12Nc, ())],
+    },
+    through_slot: CodeTemplate {
+        bytes: &bytes::<4, 16>([BTI_C, ADRP_X16, LDR_X17_X16, BR_X17]),
+        fields: &[field(4, Aarch64Relocation::AdrGotPage, ()), field(8, Aarch64Relocation::Ld64GotLo12Nc, ())],
+    },
 };
 
 /// `atexit(f)` as `__cxa_atexit(f, 0, &__dso_handle)`.

@@ -40,6 +40,9 @@ pub(crate) trait SectionView {
     /// The bytes of the stub at an address.
     fn stub(&self, address: u64) -> Option<&[u8]>;
 
+    /// The bytes of the veneer at an address.
+    fn veneer(&self, address: u64) -> Option<&[u8]>;
+
     /// The bytes of the thunks from an address on. Without the feature `range-extension` there are none.
     #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     fn thunk(&self, address: u64) -> Option<&[u8]>;

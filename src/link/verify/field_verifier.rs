@@ -161,6 +161,15 @@ impl SectionView for FieldVerifier<'_> {
         bytes.get(offset..offset.checked_add(size)?)
     }
 
+    fn veneer(&self, address: u64) -> Option<&[u8]> {
+        self.link.tables.veneers.blocks().iter().find_map(|id| {
+            let (start, bytes) = self.block(Some(*id))?;
+            let offset =
+                usize::try_from(address.wrapping_sub(start)).ok().filter(|offset| offset.is_multiple_of(16))?;
+            bytes.get(offset..offset.checked_add(16)?)
+        })
+    }
+
     fn thunk(&self, address: u64) -> Option<&[u8]> {
         let far = self.block(self.link.tables.range_extension.thunks());
         let far = far.and_then(|(start, bytes)| from_address(bytes, start, address));
