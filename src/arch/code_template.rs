@@ -39,7 +39,7 @@ pub(crate) struct IndirectCode {
     pub(crate) entry: u64,
 }
 
-/// The code that takes branches further than they reach. `link/veneers.rs` says where it is.
+/// The code that takes branches further than they reach. `link/veneer_plan.rs` says where it is.
 pub(crate) struct VeneerCode {
     /// In code of at most as many bytes, every branch of `branches` reaches its target.
     pub(crate) reach: u64,

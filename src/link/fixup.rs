@@ -12,7 +12,7 @@
 //! | case | action | code |
 //! |---|---|---|
 //! | the target is plain and the value fits | quick loop over consecutive edges | `plain_edges.rs` |
-//! | branch to a target out of reach | branch to the symbol's stub, or to a veneer | [`ResolvedLink::apply_branch_by_stub`], `veneers.rs` |
+//! | branch to a target out of reach | branch to the symbol's stub, or to a veneer | [`ResolvedLink::apply_branch_by_stub`], `veneer_plan.rs` |
 //! | GOT load of a target in reach | rewrite the instruction, or the pair, to do without the slot | [`Arch::relax_got_load`], `instructions.rs` |
 //! | any other | the psABI's formula | [`ResolvedLink::edge_value`], `instructions.rs` |
 //! | the value still does not fit | the stub of a known function that is only called, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |

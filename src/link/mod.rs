@@ -20,7 +20,7 @@
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
 //! | *plugins change the graph* | `changes/` | what they changed is checked |
 //! | tables | `symbol_uses.rs`, `sizes.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
-//! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs`, `veneers.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
+//! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs`, `veneer_plan.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *plugins may change bytes and redirect edges* | `changes/placed.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
@@ -111,6 +111,7 @@ mod thread_local_thunks;
 mod thread_locals;
 mod thunk_plan;
 mod use_recorder;
+mod veneer_plan;
 mod veneers;
 mod verify;
 mod wrapped_names;

@@ -53,7 +53,7 @@ use crate::link::targets::Targets;
 use crate::link::thread_local_plan::ThreadLocalPlan;
 use crate::link::thread_local_thunks::ThreadLocalThunks;
 use crate::link::thread_locals;
-use crate::link::veneers::Veneers;
+use crate::link::veneer_plan::add_veneers;
 use crate::link::verify;
 use crate::link::wrapped_names::WrappedNames;
 use crate::memory::{Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
@@ -257,7 +257,7 @@ impl ReadLink {
         let thread_locals = thread_locals::assign(graph)?;
         layout::assign(graph, plan, contents)?;
         if let Some(code) = graph.arch.veneers().filter(|code| plan.segment(SegmentKind::Code).size > code.reach) {
-            Veneers::add(graph, tables, code, plan, contents)?;
+            add_veneers(graph, tables, code, plan, contents)?;
         }
         let used = symbol_uses.used_externals(graph);
         externals.extend(used.map(|(symbol, needs_static_tls)| {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A symbol has at most one slot and one stub, however many edges use them. A branch to the object's own code
-//! reaches, or a veneer takes it there (`veneers.rs`), so such a symbol gets no stub.
+//! reaches, or a veneer takes it there (`veneer_plan.rs`), so such a symbol gets no stub.
 
 use rustc_hash::FxHashMap;
 
