@@ -23,14 +23,13 @@
 //! # Limits
 //! Conditional branches have no veneers. Neither has a place in a section that reaches neither end of the section.
 
-use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
+use rustc_hash::FxHashSet;
 
 use crate::arch::VeneerCode;
 use crate::base::{ExecutorAddr, SegmentKind, align_up};
 use crate::error::Result;
 use crate::link::fixup::wide;
-use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex};
+use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role};
 use crate::link::layout::{self, Contents};
 use crate::link::resolved_link::ResolvedLink;
 use crate::link::tables::Tables;
