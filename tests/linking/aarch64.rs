@@ -557,6 +557,9 @@ fn an_addend_to_an_entry_of_the_got_is_refused() {
 
 #[test]
 fn a_session_that_runs_code_refuses_objects_for_another_machine() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = compiled(&["-O2"], "long test(void) { return 1; }") else { return };
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -578,6 +581,9 @@ fn offline() -> Jit {
 
 #[test]
 fn the_first_object_of_a_session_that_runs_nothing_decides_its_machine() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "long NAME(void) { return 1; }";
     let own = gcc(&["-O2"], &source.replace("NAME", "own"));
     let (Some(own), Some(other)) = (own, compiled(&["-O2"], &source.replace("NAME", "other"))) else { return };

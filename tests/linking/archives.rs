@@ -40,9 +40,9 @@ fn chain() -> Option<[Vec<u8>; 4]> {
     ])
 }
 
-/// The same object with `e_machine` set to AArch64.
+/// The same object with `e_machine` set to another one: AArch64, or x86-64.
 fn for_another_machine(mut object: Vec<u8>) -> Vec<u8> {
-    object[18] = 183;
+    object[18] = if object[18] == 183 { 62 } else { 183 };
     object
 }
 
@@ -338,7 +338,7 @@ fn a_member_that_is_no_object_is_an_error_only_when_it_is_needed() {
     assert!(matches!(error.kind(), ErrorKind::Link { fault: LinkFault::NotAnObject(_), .. }), "{error}");
     assert_says(&error, &["lib.a(b.bc)", "LLVM bitcode"]);
     let error = jit.address_of(jit.main_dylib(), "unneeded").unwrap_err();
-    assert_says(&error, &["lib.a(u.o)", "AArch64"]);
+    assert_says(&error, &["lib.a(u.o)", "wrong architecture"]);
     assert_eq!(jit.main_dylib().symbol_count(), 4, "a refused member adds nothing");
     assert_eq!(long(&jit, "beside_last"), 9, "the other members can still be used");
 }
@@ -391,7 +391,7 @@ fn members_in_a_ring_with_one_that_cannot_be_linked_fail_once_for_each_lookup() 
     let member = |number: usize| {
         // The second member is linked early, and cannot be linked. All need it, and it needs the first.
         let (next, bad) = match number {
-            1 => (vec![0], "__asm__(\".byte m1\");"),
+            1 => (vec![0], "__asm__(\".short m1\");"),
             _ => {
                 ([1, number + 1, number + 2].into_iter().filter(|next| *next < COUNT && *next != number).collect(), "")
             }
@@ -414,7 +414,7 @@ fn members_in_a_ring_with_one_that_cannot_be_linked_fail_once_for_each_lookup() 
     link_archives(&jit, jit.main_dylib(), &[&members]);
     for _ in 0..3 {
         let error = jit.address_of(jit.main_dylib(), "m0").unwrap_err();
-        assert_says(&error, &["lib0.a(m1.o)", "R_X86_64_8"]);
+        assert_says(&error, &["lib0.a(m1.o)", "out of range"]);
         let tries = refused.swap(0, Ordering::Relaxed);
         assert!((1..=COUNT).contains(&tries), "{tries} failures of {COUNT} members");
     }

@@ -36,7 +36,7 @@ fn subjects() -> Vec<Vec<u8>> {
         gcc(&["-O2", "-fPIC"], special),
         gcc(&["-O2", "-fPIC", "-fcommon", "-ffunction-sections"], c_source),
         gxx(&["-O1", "-fPIC", "-fno-threadsafe-statics"], cpp_source),
-        gcc(&["-O2", "-fPIC", "-mcmodel=large"], large),
+        gcc(&[&["-O2"], &LARGE_CODE_MODEL[..]].concat(), large),
     ]
     .into_iter()
     .flatten()

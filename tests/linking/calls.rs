@@ -57,7 +57,7 @@ const VARIATIONS: [&[&str]; 8] = [
     &["-fPIC"],
     &["-fPIE"],
     &["-fPIC", "-ffunction-sections", "-fdata-sections"],
-    &["-fPIC", "-fcf-protection=full"],
+    &["-fPIC", MARKED_ENTRIES],
     &["-fPIC", "-fno-plt"],
     &["-fPIC", "-g"],
     &["-fPIC", "-fno-asynchronous-unwind-tables"],
@@ -139,7 +139,7 @@ fn functions_take_and_return_every_shape_of_arguments() {
         long none(void) { return 1; }
         double two(double a, float b) { return a - b; }
         long six(long a, long b, long c, long d, long e, long f) { return a+2*b+3*c+4*d+5*e+6*f; }
-        long twelve(char a, short b, int c, long d, unsigned char e, unsigned f,
+        long twelve(signed char a, short b, int c, long d, unsigned char e, unsigned f,
                     long g, long h, long i, long j, long k, long l)
             { return a + 2*b + 3*c + 4*d + 5*e + 6*f + 7*g + 8*h + 9*i + 10*j + 11*k + 12*l; }
         double mixed(long a, double b, long c, double d, float e, int f, double g, long h, long i, double j, long k, float l)

@@ -40,14 +40,14 @@ fn value(object: &[u8]) -> Option<i64> {
 // Seen red: the object was refused.
 #[test]
 fn an_object_of_clang_with_compact_relocations_runs_as_its_source_says() {
-    for model in ["-fPIC", "-fno-pic", "-mcmodel=large"] {
-        let compile = |more: &[&str]| clang(&[&["-O1", "-g", model], more].concat(), SOURCE);
+    for model in [&["-fPIC"][..], &["-fno-pic"], &LARGE_CODE_MODEL] {
+        let compile = |more: &[&str]| clang(&[&["-O1", "-g"], model, more].concat(), SOURCE);
         let (Some(usual), Some(compact)) = (compile(&[]), compile(&["-Wa,--crel,--allow-experimental-crel"])) else {
             return;
         };
         assert!(types(&compact).contains(&CREL) && !types(&compact).contains(&RELA));
-        assert_eq!(value(&compact), value(&usual), "{model}");
-        assert_eq!(value(&compact), Some(101_389), "{model}");
+        assert_eq!(value(&compact), value(&usual), "{model:?}");
+        assert_eq!(value(&compact), Some(101_389), "{model:?}");
     }
 }
 
@@ -134,7 +134,7 @@ fn replace(elf: &mut Elf, section: &str, table: &[u8]) {
 
 #[test]
 fn usual_relocations_in_compact_form_give_the_same_result() {
-    for flags in [&["-O2", "-fPIC"][..], &["-O0", "-fno-pic"], &["-O1", "-mcmodel=large"]] {
+    for flags in [&["-O2", "-fPIC"][..], &["-O0", "-fno-pic"], &LARGE_CODE_MODEL] {
         let Some(mut elf) = gcc(flags, SOURCE).map(Elf) else { return };
         let usual = value(&elf.0);
         for section in [".rela.text", ".rela.rodata", ".rela.data.rel.ro", ".rela.data.rel.ro.local", ".rela.eh_frame"]

@@ -54,6 +54,9 @@ fn invalid(graph: Result<BuiltGraph, Error>) -> (String, u64, String, String) {
 
 #[test]
 fn a_graph_is_linked_called_and_removed_like_an_object() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let live = jit.memory_statistics().live_bytes;
@@ -69,6 +72,9 @@ fn a_graph_is_linked_called_and_removed_like_an_object() {
 
 #[test]
 fn an_added_graph_is_linked_by_the_first_lookup() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_graph(&tracker, caller("outer", "inner")).unwrap();
@@ -80,6 +86,9 @@ fn an_added_graph_is_linked_by_the_first_lookup() {
 
 #[test]
 fn graphs_and_objects_refer_to_each_other() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c("extern long from_graph(void); long from_object(void) { return from_graph() * 2; }") else {
         return;
     };
@@ -93,6 +102,9 @@ fn graphs_and_objects_refer_to_each_other() {
 
 #[test]
 fn code_that_a_graph_refers_to_stays_until_the_graph_is_removed() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let (base, user) = (jit.main_dylib().create_tracker().unwrap(), jit.main_dylib().create_tracker().unwrap());
     jit.link_graph(&base, constant("inner", 1)).unwrap();
@@ -458,6 +470,9 @@ fn a_refused_graph_and_a_missing_symbol_leave_nothing() {
 
 #[test]
 fn a_panic_of_a_generator_in_place_fails_the_link_and_leaves_nothing() {
+    if !require_x86_64() {
+        return;
+    }
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let live = jit.memory_statistics().live_bytes;

@@ -10,6 +10,9 @@ const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
 // Seen red: the second object was refused as a duplicate definition.
 #[test]
 fn objects_with_the_same_indirect_branch_thunk_share_it() {
+    if !require_x86_64() {
+        return;
+    }
     let first = "long (*f)(long); long first(long x) { return f(x); }";
     let second = "
         extern long (*f)(long); extern long first(long);

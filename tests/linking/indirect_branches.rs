@@ -92,6 +92,9 @@ fn stubs_of_an_object_without_marks_are_the_jump_alone() {
 
 #[test]
 fn functions_of_compilers_have_stubs_with_and_without_endbr64() {
+    if !require_x86_64() {
+        return;
+    }
     for (flags, stub_size) in [("-fcf-protection=none", 8), ("-fcf-protection=full", 16)] {
         let source = "extern int first(void), second(void), third(void); int test(void) { return first() + second() + third(); }";
         let Some(object) = gcc(&["-O2", "-fPIC", flags], source) else { return };
@@ -104,6 +107,9 @@ fn functions_of_compilers_have_stubs_with_and_without_endbr64() {
 
 #[test]
 fn stubs_and_entries_of_indirect_functions_begin_with_endbr64() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "
         static long one(void) { return 1; }
         static long (*resolve(void))(void) { return one; }
@@ -122,6 +128,9 @@ fn stubs_and_entries_of_indirect_functions_begin_with_endbr64() {
 
 #[test]
 fn redirectable_and_lazy_stubs_and_their_entries_begin_with_endbr64() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = gcc(&FULL, "long twice(long x) { return 2 * x; }") else { return };
     let jit = new_jit();
     let library = jit.create_dylib("library").unwrap();
@@ -142,6 +151,9 @@ fn redirectable_and_lazy_stubs_and_their_entries_begin_with_endbr64() {
 
 #[test]
 fn replacements_of_c_library_functions_begin_with_endbr64() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "
         #include <stdlib.h>
         #include <pthread.h>
@@ -177,6 +189,9 @@ fn the_tls_descriptor_function_begins_with_endbr64_and_returns_once() {
 /// A return without a matching call would fault on a shadow stack.
 #[test]
 fn generated_entries_contain_no_return_instruction() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "
         static long one(void) { return 1; }
         static long (*resolve(void))(void) { return one; }
@@ -216,6 +231,9 @@ fn a_function_keeps_endbr64_when_its_first_instruction_moves_to_a_thunk() {
 
 #[test]
 fn objects_compiled_for_cet_link_and_run() {
+    if !require_x86_64() {
+        return;
+    }
     let c_source = "
         #include <setjmp.h>
         #include <stdlib.h>

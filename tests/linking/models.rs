@@ -5,6 +5,9 @@ use crate::support::*;
 
 #[test]
 fn the_small_medium_and_large_code_models_run() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "
         extern long callee(long);
         extern long elsewhere;

@@ -44,6 +44,9 @@ fn intercept(graph: &mut LinkGraph) -> Result<(), Error> {
 
 #[test]
 fn a_definition_that_takes_a_promised_name_is_what_others_find() {
+    if !require_x86_64() {
+        return;
+    }
     let (Some(object), Some(user)) =
         (c("long test(void) { return 1; }"), c("extern long test(void); long use(void) { return test() * 6; }"))
     else {
@@ -60,6 +63,9 @@ fn a_definition_that_takes_a_promised_name_is_what_others_find() {
 
 #[test]
 fn a_promised_name_may_move_to_another_definition_after_pruning_if_no_new_name_appears() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let jit = jit_with(in_pruned(|graph| {
         let Some(test) = find_symbol(graph, "test") else { return Ok(()) };
@@ -110,6 +116,9 @@ fn an_added_reference_leads_to_another_object_and_not_to_the_local_symbol_of_its
 
 #[test]
 fn an_added_definition_of_a_new_name_is_found_and_removed_with_its_tracker() {
+    if !require_x86_64() {
+        return;
+    }
     let (Some(object), Some(user)) =
         (c("long test(void) { return 1; }"), c("extern long fresh(void); long use(void) { return fresh(); }"))
     else {
@@ -300,6 +309,9 @@ fn a_removed_block_takes_no_memory() {
 
 #[test]
 fn a_removed_function_leaves_its_unwind_record_without_effect() {
+    if !require_x86_64() {
+        return;
+    }
     let source = "__attribute__((noinline)) static long mine(void) { __asm__(\"\"); return 4; }
                   long test(void) { return mine(); }";
     let Some(object) = gcc(&["-O1", "-ffunction-sections"], source) else { return };
@@ -361,8 +373,7 @@ fn split_at_symbols(graph: &mut LinkGraph) -> Result<(), Error> {
 #[test]
 fn the_parts_of_a_split_block_keep_their_order_and_every_reference() {
     for compile in [gcc, clang] {
-        for flags in [&["-O0", "-fPIC"][..], &["-O2", "-fPIC"], &["-O2", "-fPIC", "-mcmodel=large"], &["-Os", "-fPIE"]]
-        {
+        for flags in [&["-O0", "-fPIC"][..], &["-O2", "-fPIC"], &LARGE_CODE_MODEL, &["-Os", "-fPIE"]] {
             let Some(object) = compile(flags, SPLITTABLE) else { continue };
             let expected = long(&linked(&[&object]).0, "sum");
             for changes in before_and_after_pruning(split_at_symbols) {
@@ -473,6 +484,9 @@ fn laid_out_addresses_are_final_and_bytes_and_edges_may_still_change() {
 
 #[test]
 fn a_later_plugin_sees_what_an_earlier_one_has_changed() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let jit = jit_with(in_prepare(intercept));
     let names = Arc::new(Mutex::new(Vec::new()));

@@ -188,6 +188,9 @@ fn add_weak_pair(graph: &mut LinkGraph, value: u64) {
 
 #[test]
 fn weak_definitions_added_by_a_plugin_are_claimed_once_and_shared() {
+    if !require_x86_64() {
+        return;
+    }
     // ORC: ClaimLateDefinedWeakSymbols, and defect 1: claimed symbols are removed with their tracker.
     let objects: Option<Vec<_>> = (0..2).map(|i| c(&format!("long test{i}(void) {{ return {i}; }}"))).collect();
     let Some(objects) = objects else { return };

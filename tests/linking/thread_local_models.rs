@@ -18,7 +18,7 @@ const MODELS: [(&str, &[&str]); 6] = [
     ("initial-exec", &["-O2", "-fPIC", "-ftls-model=initial-exec"]),
     ("local-exec PIE", &["-O2", "-fPIE", "-ftls-model=local-exec"]),
     ("local-exec non-PIC", &["-O2", "-fno-pic", "-ftls-model=local-exec"]),
-    ("descriptors", &["-O2", "-fPIC", "-mtls-dialect=gnu2"]),
+    ("descriptors", &["-O2", "-fPIC", TLS_DESCRIPTORS]),
 ];
 
 const DEFINING: &str = "
@@ -162,12 +162,18 @@ fn check_models(compile: fn(&[&str], &str) -> Option<Vec<u8>>, compiler: &str) {
 #[test]
 fn a_variable_of_another_object_is_shared_under_every_pair_of_models_of_gcc() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     check_models(gcc, "gcc");
 }
 
 #[test]
 fn a_variable_of_another_object_is_shared_under_every_pair_of_models_of_clang() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     check_models(clang, "clang");
 }
 
@@ -188,6 +194,9 @@ fn a_native_linker_accepts_every_pair_of_models() {
 #[test]
 fn a_variable_of_another_dylib_is_shared_under_every_model_that_reaches_it() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     for (defining_model, defining_flags) in MODELS {
         for (using_model, using_flags) in MODELS {
             for runs_before in [false, true] {
@@ -215,6 +224,9 @@ fn a_variable_of_another_dylib_is_shared_under_every_model_that_reaches_it() {
 #[test]
 fn static_models_work_when_the_static_space_of_the_c_library_is_used_up() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     for (model, flags) in MODELS {
         let jit = new_jit();
         let mut trackers = Vec::new();
@@ -245,6 +257,9 @@ const LARGE: &str = "
 #[test]
 fn a_large_static_block_works() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     for (model, flags) in MODELS {
         let Some(object) = gcc(flags, LARGE) else { return };
         let (jit, _trackers) = linked(&[&object]);
@@ -278,6 +293,9 @@ fn a_large_static_block_has_a_fixed_distance_if_the_process_asks_for_space() {
 #[test]
 fn a_block_too_large_for_static_tls_has_thunks() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
     for flags in [&["-O2", "-fPIC", "-ftls-model=initial-exec"][..], &["-O2", "-fPIE"], &["-O2", "-fno-pic"]] {
         let Some(object) = gcc(flags, source) else { return };
@@ -293,6 +311,9 @@ fn a_block_too_large_for_static_tls_has_thunks() {
 #[test]
 fn every_static_use_of_a_variable_outside_static_tls_works() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     let definition = "_Thread_local char big[1 << 20]; long first(void) { return ++big[5]; }";
     let uses = "extern _Thread_local char big[]; OWN long test(void) { STEP; return ++big[5]; }";
     let own = [
@@ -319,6 +340,9 @@ fn every_static_use_of_a_variable_outside_static_tls_works() {
 #[test]
 fn a_static_use_pins_the_object_that_defines_the_variable() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     let uses = "extern _Thread_local long shared[]; long use_bump(void) { return ++shared[1]; }";
     for length in [4, 1 << 17] {
         let definition = format!("_Thread_local long shared[{length}]; long *defined_at(void) {{ return shared; }}");
@@ -370,6 +394,9 @@ fn repeated_links_with_late_static_offsets_leave_nothing() {
 #[test]
 fn a_static_offset_is_granted_while_other_threads_run() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     let (Some(definition), Some(user)) = (gcc(MODELS[0].1, &defining("")), gcc(MODELS[3].1, &using("", OWN[0]))) else {
         return;
     };

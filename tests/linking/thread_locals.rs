@@ -56,6 +56,9 @@ fn check_threads(object: &[u8], model: &str) {
 #[test]
 fn every_tls_model_gives_each_thread_its_own_variables() {
     own_process!();
+    if !require_x86_64() {
+        return;
+    }
     let models: [&[&str]; 12] = [
         &["-fPIC"],
         &["-fPIC", "-O2"],
@@ -64,8 +67,8 @@ fn every_tls_model_gives_each_thread_its_own_variables() {
         &["-fPIE", "-O2"],
         &["-fPIE", "-O2", "-ftls-model=local-exec"],
         &["-fno-pic", "-O2"],
-        &["-fPIC", "-O0", "-mtls-dialect=gnu2"],
-        &["-fPIC", "-O2", "-mtls-dialect=gnu2"],
+        &["-fPIC", "-O0", TLS_DESCRIPTORS],
+        &["-fPIC", "-O2", TLS_DESCRIPTORS],
         &["-fPIC", "-O2", "-fno-plt"],
         &["-fPIC", "-O2", "-mcmodel=medium"],
         &["-fPIC", "-O2", "-mcmodel=large"],
@@ -104,9 +107,7 @@ fn tls_slots_are_correct_on_reused_memory() {
 fn objects_share_an_exported_thread_local_variable() {
     let user = "extern _Thread_local long counter; static _Thread_local char own[3];
         long read_it(void) { own[1]++; return ++counter; }";
-    for flags in
-        [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"], &["-O2", "-fno-pic"]]
-    {
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", TLS_DESCRIPTORS], &["-O2", "-fno-pic"]] {
         let (Some(object), Some(user)) = (gcc(flags, SOURCE), gcc(flags, user)) else { return };
         let (jit, _trackers) = linked(&[&user, &object]);
         assert_eq!((long(&jit, "read_it"), long(&jit, "bump"), long(&jit, "read_it")), (41, 42, 43), "{flags:?}");
@@ -118,7 +119,7 @@ fn a_thread_local_variable_of_a_shared_library_is_shared_with_it() {
     let source = "#include <errno.h>
         extern _Thread_local int errno_of_libc __asm__(\"errno\");
         int *where(void) { return &errno_of_libc; }";
-    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"]] {
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", TLS_DESCRIPTORS]] {
         let Some(object) = gcc(flags, source) else { return };
         let (jit, _trackers) = linked(&[&object]);
         let at = function::<extern "C" fn() -> *mut i32>(&jit, "where");
@@ -144,8 +145,7 @@ fn call_once_works_under_every_tls_model() {
         #include <mutex>
         static std::once_flag flag; static long runs;
         extern \"C\" long test() { for (int i = 0; i < 3; i++) std::call_once(flag, [] { runs++; }); return runs; }";
-    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O0", "-fPIC"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"]]
-    {
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O0", "-fPIC"], &["-O2", "-fPIC", TLS_DESCRIPTORS]] {
         let Some(object) = gxx(flags, source) else { return };
         let (jit, _trackers) = linked(&[&object]);
         assert_eq!(long(&jit, "test"), 1, "{flags:?}");
@@ -323,6 +323,9 @@ fn assert_refuses(error: &Error, relocation: &str, object: &str, symbol: &str, m
 
 #[test]
 fn the_error_of_an_ordinary_reference_names_the_variable_and_its_storage() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c(SOURCE) else { return };
     let Some(user) = c("extern long counter; long test(void) { return counter; }") else { return };
     let (jit, _trackers) = linked(&[&user, &object]);
@@ -352,6 +355,9 @@ fn the_error_of_a_reference_beyond_the_variables_names_their_section() {
 
 #[test]
 fn the_error_of_a_tls_reference_to_an_ordinary_variable_names_the_model() {
+    if !require_x86_64() {
+        return;
+    }
     let Some(object) = c("long counter = 3;") else { return };
     for (model, relocation) in [("global-dynamic", "R_X86_64_TLSGD"), ("initial-exec", "R_X86_64_GOTTPOFF")] {
         let source = "extern _Thread_local long counter; long test(void) { return counter; }";
@@ -429,9 +435,7 @@ fn local_dynamic_code_without_a_variable_is_refused() {
 #[test]
 fn an_undefined_weak_thread_local_variable_is_refused_by_its_cause() {
     let source = "extern __attribute__((weak)) _Thread_local int nowhere; int test(void) { return nowhere; }";
-    for flags in
-        [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"], &["-O2", "-fno-pic"]]
-    {
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", TLS_DESCRIPTORS], &["-O2", "-fno-pic"]] {
         let Some(object) = gcc(flags, source) else { return };
         let error = refused(&object, "test");
         assert_says(
@@ -472,7 +476,7 @@ fn thread_local_common(length: u32, function: &str, flags: &[&str]) -> Option<Ve
 
 #[test]
 fn thread_local_common_symbols_are_merged_with_one_another() {
-    for flags in [&["-fPIC"][..], &["-fPIE"], &["-fno-pic"], &["-fPIC", "-mtls-dialect=gnu2"]] {
+    for flags in [&["-fPIC"][..], &["-fPIE"], &["-fno-pic"], &["-fPIC", TLS_DESCRIPTORS]] {
         let (Some(a), Some(b)) = (thread_local_common(4, "a", flags), thread_local_common(4, "b", flags)) else {
             return;
         };

@@ -18,6 +18,18 @@ pub fn require_x86_64() -> bool {
     require_that(cfg!(target_arch = "x86_64"), "x86-64")
 }
 
+/// The options of compilers for the large code model. Not every architecture has position-independent code of that model.
+pub const LARGE_CODE_MODEL: [&str; 2] =
+    [if cfg!(target_arch = "x86_64") { "-fPIC" } else { "-fno-pic" }, "-mcmodel=large"];
+
+/// The option by which compilers mark the entries that indirect branches may reach.
+pub const MARKED_ENTRIES: &str =
+    if cfg!(target_arch = "x86_64") { "-fcf-protection=full" } else { "-mbranch-protection=standard" };
+
+/// The option by which compilers use TLS descriptors.
+pub const TLS_DESCRIPTORS: &str =
+    if cfg!(target_arch = "x86_64") { "-mtls-dialect=gnu2" } else { "-mtls-dialect=desc" };
+
 /// A command that runs a program of this architecture.
 pub fn emulated(program: &Path) -> Command {
     match env::var_os("JITTISON_EMULATOR") {

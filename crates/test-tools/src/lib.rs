@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use cross::{emulated, require_x86_64};
+pub use cross::{LARGE_CODE_MODEL, MARKED_ENTRIES, TLS_DESCRIPTORS, emulated, require_x86_64};
 pub use process::*;
 pub use require::*;
 pub use set_on_drop::SetOnDrop;
