@@ -69,7 +69,7 @@
 //!
 //! # Platforms and limits
 //!
-//! - Linux on x86-64 or AArch64 (pages of 4 KiB), ELF objects.
+//! - Linux on x86-64 or AArch64 (pages of 4, 16 or 64 KiB), ELF objects.
 //! - Code of the static thread-local models shares one to two thousand bytes of variables per process. Beyond that, thunks of the
 //!   feature `range-extension` compute the addresses.
 //! - `__start_X` and `__stop_X` span the objects that are added to a dylib before the first of them is linked.

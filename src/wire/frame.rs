@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the messages. It grows whenever a message changes.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u32 = 7;
 
 /// The greatest length of a frame in bytes, without its length field.
 const MAX_FRAME: u32 = 256 << 20;
