@@ -22,7 +22,7 @@ def compile_object(source: str, language: str = "c", *flags: str) -> bytes:
     key = hashlib.sha256(repr((source, language, flags)).encode()).hexdigest()[:24]
     path = _CACHE / (key + ".o")
     if not path.exists():
-        compiler = {"c": os.environ.get("CC", "cc"), "c++": os.environ.get("CXX", "c++")}[language]
+        compiler = {"c": "cc", "c++": "c++"}[language]
         command = [compiler, "-x", language, "-c", "-O2", "-fPIC", *flags, "-", "-o", str(path)]
         subprocess.run(command, input=source.encode(), check=True)
     return path.read_bytes()
