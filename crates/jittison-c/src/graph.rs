@@ -132,13 +132,7 @@ impl RawEdge {
             EdgeKind::Aarch64(relocation) => EDGE_AARCH64 + relocation.number(),
             kind => EDGE_KINDS.iter().position(|known| *known == kind).map_or(u32::MAX, |kind| kind as u32),
         };
-        RawEdge {
-            offset: edge.offset,
-            kind,
-            symbol: edge.symbol.index() as u32,
-            reserved: 0,
-            addend: edge.addend,
-        }
+        RawEdge { offset: edge.offset, kind, symbol: edge.symbol.index() as u32, reserved: 0, addend: edge.addend }
     }
 
     /// The position of the symbol.

@@ -191,9 +191,7 @@ fn thread_local_data_is_that_of_the_thread() {
     });
     let of_variables = match IS_X86_64 {
         true => &["ElfX86_64TlsGd", "X86CallPLTRel4"][..],
-        false => {
-            &["Aarch64TlsDescAddLo12", "Aarch64TlsDescAdrPage21", "Aarch64TlsDescCall", "Aarch64TlsDescLd64Lo12"]
-        }
+        false => &["Aarch64TlsDescAddLo12", "Aarch64TlsDescAdrPage21", "Aarch64TlsDescCall", "Aarch64TlsDescLd64Lo12"],
     };
     assert_eq!(names(&corpus.relocations), of_variables);
     let id = corpus.entries[0].1;
