@@ -82,8 +82,8 @@ fn data_that_has_no_space_for_the_address_of_a_library_function_is_refused() {
     for (directive, relocation) in [(".long labs", "R_X86_64_32"), (".long labs - .", "R_X86_64_PC32")] {
         let source = format!(".data\n.globl test\ntest: {directive}\n.section .note.GNU-stack,\"\",@progbits");
         let Some(object) = asm(&source) else { return };
-        // A window beside others may be near the library.
-        let jit = Jit::builder().placement(Placement::Low2GiB).build().unwrap();
+        // A window beside others may be near the library. It is small, because other tests need windows below 2 GiB, too.
+        let jit = Jit::builder().placement(Placement::Low2GiB).window_size(64 << 20).build().unwrap();
         assert_says(&refused_in(&jit, &object, "test"), &["bad.o", "`.data`", relocation, "`labs`", "-fPIC"]);
     }
 }

@@ -220,7 +220,7 @@ fn a_function_keeps_endbr64_when_its_first_instruction_moves_to_a_thunk() {
     let source =
         format!(".text\n.globl test, low\ntest: endbr64; mov far(%rip), %rax; ret\nlow: mov $low, %eax; ret{STACK}");
     let Some(object) = asm(&source) else { return };
-    let jit = Jit::builder().placement(Placement::Low2GiB).build().unwrap();
+    let jit = Jit::builder().placement(Placement::Low2GiB).window_size(64 << 20).build().unwrap();
     define_absolute(jit.main_dylib(), "far", words.as_ptr() as u64);
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
