@@ -284,6 +284,15 @@ impl Arch {
         }
     }
 
+    /// Whether the addend of a branch is the distance of its target from the symbol. On x86-64 it also holds that of the field from the
+    /// next instruction, and fields of data with the same relocation have any addend.
+    pub(crate) fn addend_is_distance(self, kind: EdgeKind) -> bool {
+        match self {
+            Arch::X86_64 => false,
+            Arch::Aarch64 => matches!(kind, EdgeKind::Aarch64(_)),
+        }
+    }
+
     /// Whether an instruction with an edge of a kind makes the address of the edge's symbol. `before` are the bytes before the field.
     #[cfg(feature = "reload")]
     pub(crate) fn makes_address(self, kind: EdgeKind, before: &[u8]) -> bool {

@@ -392,7 +392,8 @@ impl ResolvedLink<'_> {
         use EdgeKind::*;
         let is_function = || self.found(edge.symbol).is_some_and(|found| found.is_callable);
         let is_called = match edge.kind.general() {
-            Branch32 => true,
+            // A stub leads to the start of its symbol only.
+            Branch32 => edge.addend == 0 || !self.graph.arch.addend_is_distance(edge.kind),
             Delta32 if block.pool == SegmentKind::Code => self.graph.arch.is_branch_operand(before) && is_function(),
             Delta32 | Pointer32 | Pointer32Signed => block.role == Role::EhFrame && is_function(),
             _ => false,

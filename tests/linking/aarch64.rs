@@ -448,6 +448,14 @@ fn branches_to_other_objects_reach_any_address_by_a_stub() {
 }
 
 #[test]
+fn a_branch_behind_the_start_of_a_symbol_never_takes_its_stub() {
+    let Some(object) = assembled(".text\nbl far + 8\n") else { return };
+    assert_eq!(link(&object, 1 << 32, |_| (1 << 32) + 64).unwrap().instruction(0), 0x9400_0000 | (64 + 8) >> 2);
+    let error = link(&object, 1 << 32, |_| 1 << 44).err().unwrap().to_string();
+    assert!(error.contains("relocation R_AARCH64_CALL26 out of range"), "{error}");
+}
+
+#[test]
 fn a_conditional_branch_out_of_reach_goes_by_a_stub_that_is_in_reach() {
     let Some(object) = assembled(".text\ncbz x0, far\ntbnz x1, 40, far\n") else { return };
     let linked = link(&object, 1 << 32, |_| 1 << 44).unwrap();
