@@ -251,7 +251,15 @@ impl EdgeKind {
 
     /// Whether the value is such a distance, and a thunk can compute it in each thread.
     pub(crate) const fn may_be_computed(self) -> bool {
-        matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::ThreadLocalOffset32)
+        match self {
+            EdgeKind::Aarch64(relocation) => relocation.row().is_computed(),
+            _ => matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::ThreadLocalOffset32),
+        }
+    }
+
+    /// Whether the instruction makes the page of a slot with such a distance. Another instruction with an edge loads from the page.
+    pub(crate) const fn is_page_of_distance(self) -> bool {
+        matches!(self, EdgeKind::Aarch64(Aarch64Relocation::TlsieAdrGottprelPage21))
     }
 
     /// What an edge of this kind uses its symbol for: bits of [`uses`].

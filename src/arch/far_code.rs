@@ -1,8 +1,5 @@
 //! [`FarCode`]: a section of code some of whose references do not reach their targets, or have no fixed value.
 
-// Only the feature reads the fields.
-#![cfg_attr(not(feature = "range-extension"), allow(dead_code))]
-
 use std::ops::Range;
 
 use crate::arch::edge_kind::EdgeKind;
@@ -15,8 +12,10 @@ pub(crate) struct FarCode<'a> {
     /// The section's address.
     pub(crate) address: u64,
     /// Offsets at which an instruction is known to begin, ascending.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     pub(crate) starts: &'a [u64],
     /// Offsets of all relocated fields, ascending.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     pub(crate) fields: &'a [u32],
     /// The far references, by ascending offset.
     pub(crate) references: &'a [FarReference],
@@ -37,6 +36,7 @@ pub(crate) struct FarReference {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FarValue {
     /// `S + A`.
+    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     Address(u64),
     /// A distance that differs from thread to thread.
     Distance(ThreadDistance),

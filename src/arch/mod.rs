@@ -12,7 +12,7 @@
 //! | relaxation of GOT loads | `*/relax.rs` |
 //! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `*/code.rs` |
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
-//! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
+//! | far references in code | `far_code.rs`, `x86_64/range_extension/`, `aarch64/distance_thunk.rs` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
 //! | hooks at the entries of compiled functions | `entry_hook.rs`, `x86_64/entry_hook.rs` |
 //! | functions in assembly, prefetch instructions | `*/asm.rs`, `*/prefetch.rs` |
@@ -314,7 +314,7 @@ impl Arch {
     pub(crate) fn max_distance_thunk_size(self) -> usize {
         match self {
             Arch::X86_64 => x86_64::MAX_DISTANCE_THUNK_SIZE,
-            Arch::Aarch64 => 0,
+            Arch::Aarch64 => aarch64::distance_thunk::MAX_DISTANCE_THUNK_SIZE,
         }
     }
 
@@ -331,10 +331,7 @@ impl Arch {
     ) -> Result<(), FarCodeFault> {
         match self {
             Arch::X86_64 => x86_64::extend_code(code, bytes, thunks),
-            Arch::Aarch64 => {
-                let problem = "instructions are moved on x86-64 only".to_string();
-                Err(FarCodeFault { reference: 0, instruction: 0..0, problem })
-            }
+            Arch::Aarch64 => aarch64::distance_thunk::extend_code(code, bytes, thunks),
         }
     }
 
@@ -586,6 +583,14 @@ impl Arch {
         match self {
             Arch::X86_64 => x86_64::verify::notes_say_marked(notes, align),
             Arch::Aarch64 => aarch64::verify::notes_say_marked(notes, align),
+        }
+    }
+
+    /// The field `old` of a call whose target is at a distance from the field; `None` if that is out of reach.
+    pub(crate) fn verified_call(self, old: u32, distance: i64) -> Option<u32> {
+        match self {
+            Arch::X86_64 => x86_64::verify::call(distance),
+            Arch::Aarch64 => aarch64::verify::call(old, distance),
         }
     }
 

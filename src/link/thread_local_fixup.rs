@@ -55,7 +55,7 @@ impl ResolvedLink<'_> {
             true => self.offset_in_local_dynamic_block(edge.symbol).is_some(),
             false => self.thread_local_location(edge.symbol).static_offset.is_some(),
         };
-        if is_fixed {
+        if is_fixed || edge.kind.is_page_of_distance() {
             return Ok(false);
         }
         let is_code = self.graph.blocks[id.index()].pool == SegmentKind::Code;

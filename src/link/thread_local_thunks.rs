@@ -80,8 +80,8 @@ impl ThunkPlan {
         for field in function.fields {
             // Both are in this block of code.
             let (at, addend) = (field.offset as usize, field.addend);
-            let distance = (stub_at as i64 + addend - at as i64) as i32;
-            code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+            let distance = stub_at as i64 + addend - at as i64;
+            field.kind.store(&mut code[at..at + field.kind.width()], distance.into());
         }
         let place = self.code.offset(stub_at as u64);
         let distance = self.words.distance_from(place);

@@ -3,6 +3,7 @@
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod asm;
 pub(crate) mod code;
+pub(crate) mod distance_thunk;
 mod field;
 #[cfg(target_arch = "aarch64")]
 mod instruction_cache;

@@ -19,6 +19,17 @@ pub(crate) struct Row {
     pub(crate) range: Range,
 }
 
+impl Row {
+    /// Whether the value is a distance of a thread-local variable, or loads one, in an instruction that can move to a thunk.
+    pub(crate) const fn is_computed(&self) -> bool {
+        match self.formula.base {
+            Base::StaticOffset | Base::BlockOffset => true,
+            Base::StaticSlot => matches!(self.field, Field::LoadStore(_) | Field::Literal),
+            _ => false,
+        }
+    }
+}
+
 macro_rules! relocations {
     ($($variant:ident = $number:literal $name:ident, $text:literal, $base:ident, $frame:ident, $field:expr, $range:expr;)*) => {
         /// A relocation of AArch64, named as in ELF for the Arm 64-bit Architecture.

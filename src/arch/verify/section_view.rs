@@ -43,16 +43,13 @@ pub(crate) trait SectionView {
     /// The bytes of the veneer at an address.
     fn veneer(&self, address: u64) -> Option<&[u8]>;
 
-    /// The bytes of the thunks from an address on. Without the feature `range-extension` there are none.
-    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
+    /// The bytes of the thunks from an address on.
     fn thunk(&self, address: u64) -> Option<&[u8]>;
 
     /// Whether the function that thunks for thread-local variables call is at an address.
-    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     fn is_thunk_function(&self, address: u64) -> bool;
 
     /// The descriptor at an address that such a thunk uses: function, argument, module and offset.
-    #[cfg_attr(not(feature = "range-extension"), allow(dead_code))]
     fn thunk_descriptor(&self, address: u64) -> Option<[u64; 4]>;
 
     /// The GOT pair of a thread-local variable: module and offset.

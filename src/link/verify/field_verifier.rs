@@ -183,9 +183,10 @@ impl SectionView for FieldVerifier<'_> {
         let stub_at = start - STUB_SIZE;
         let mut expected = function.bytes.to_vec();
         for field in function.fields {
-            // The call counts from the end of its field.
             let at = field.offset as usize;
-            expected[at..at + 4].copy_from_slice(&(stub_at as u32 - at as u32 - 4).to_le_bytes());
+            let old = FieldValue::of(&expected[at..at + 4]).unsigned as u32;
+            let Some(call) = arch.verified_call(old, stub_at as i64 - at as i64) else { return false };
+            expected[at..at + 4].copy_from_slice(&call.to_le_bytes());
         }
         expected.resize(stub_at, arch.trap());
         let to_slot = thunks.words.value().wrapping_sub(thunks.code.value() + stub_at as u64);

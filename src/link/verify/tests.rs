@@ -2,7 +2,7 @@
 //! object.
 
 use super::*;
-use crate::arch::{Arch, EdgeKind};
+use crate::arch::EdgeKind;
 use crate::base::ExecutorAddr;
 use crate::error::{ErrorKind, Result};
 use crate::link::fixed_link::FixedLink;
@@ -11,7 +11,7 @@ use crate::link::pipeline::{PlacedLink, PlannedLink};
 use crate::link::{FoundExternal, ThreadLocalPlace};
 use crate::memory::OfflineMemory;
 use crate::sync::Arc;
-use jittison_test_tools::asm;
+use jittison_test_tools::{INPUT, OUTPUT, asm, build};
 
 /// Every kind of reference: `near` is in reach, `far` is not.
 const ALL_REFERENCES: &str = "
@@ -209,8 +209,30 @@ fn every_changed_byte_of_a_thread_local_image_is_reported() {
 fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
     let source = ".globl test\ntest: mov %fs:outside@tpoff+8, %eax\nret\n.section .note.GNU-stack\n";
     let Some(object) = asm(source) else { return };
+    check_changed_thunks(&object, ".text+4: R_X86_64_TPOFF32");
+}
+
+#[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
+fn a_changed_thunk_for_aarch64_is_reported() {
+    for (instruction, relocation) in [
+        ("ldr x0, [x1, :tprel_lo12_nc:outside + 8]", "TLSLE_LDST64_TPREL_LO12_NC"),
+        ("add x0, x1, :tprel_hi12:outside + 0x12348", "TLSLE_ADD_TPREL_HI12"),
+        ("movz x1, :tprel_g1:outside", "TLSLE_MOVW_TPREL_G1"),
+        ("ldr x0, [x1, :gottprel_lo12:outside]", "TLSIE_LD64_GOTTPREL_LO12_NC"),
+    ] {
+        let source = format!(".globl test\ntest: {instruction}\nret\n");
+        let arguments = ["-x", "assembler", "-c", "-o", OUTPUT, INPUT];
+        let Some(object) = build("aarch64-linux-gnu-gcc", source.as_bytes(), &arguments) else { return };
+        check_changed_thunks(&object, &format!(".text+0: R_AARCH64_{relocation}"));
+    }
+}
+
+/// Changes each byte of what the thunk of an object calls, of the branch at its end, and of its descriptor. The report must be
+/// `expected`.
+fn check_changed_thunks(object: &[u8], expected: &str) {
     let memory = OfflineMemory::new(ExecutorAddr::new(BASE));
-    let mut placed = planned(&object, |_| Ok(())).unwrap().allocate(&memory).unwrap();
+    let mut placed = planned(object, |_| Ok(())).unwrap().allocate(&memory).unwrap();
     let address = crate::base::TlsIndex { module: 9, offset: 16 }.to_address();
     let found = [FoundExternal { address, thread_local: Some(None), ..FoundExternal::default() }];
     let get_address = || Some(ExecutorAddr::new(1 << 40));
@@ -223,10 +245,11 @@ fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
     assert_eq!(outcome(&mut *thunks), None);
     let first = (plan.first_thunk().value() - plan.code.value()) as usize;
     // The function, its stub, and the jump back at the end of the thunk.
-    let end = thunks.working(SegmentKind::Code).iter().rposition(|byte| *byte != Arch::NATIVE.trap()).unwrap() + 1;
+    let trap = link.graph.arch.trap();
+    let end = thunks.working(SegmentKind::Code).iter().rposition(|byte| *byte != trap).unwrap() + 1;
     for at in (0..first).chain(end - 4..end) {
         thunks.working(SegmentKind::Code)[at] ^= 1;
-        assert_eq!(outcome(&mut *thunks).as_deref(), Some(".text+4: R_X86_64_TPOFF32"), "{at}");
+        assert_eq!(outcome(&mut *thunks).as_deref(), Some(expected), "{at}");
         thunks.working(SegmentKind::Code)[at] ^= 1;
     }
     // The address of the function that it calls, and the descriptor.

@@ -7,6 +7,7 @@
 //! of its bits. A value that leads through the GOT is that of any entry with the right words. So it does not matter which of two
 //! equal entries the linker chose.
 
+mod distance_thunk;
 mod relocations;
 
 use std::ops::Range;
@@ -33,6 +34,9 @@ pub(crate) fn check_field(section: &dyn SectionView, relocation: &Relocation) ->
     }
     let (old, found) = (FieldValue::of(content).unsigned, FieldValue::of(memory).unsigned);
     if matches!(name, "JUMP26" | "CALL26") && leads_by_veneer(section, relocation, place, old as u32, found as u32) {
+        return Ok(range);
+    }
+    if distance_thunk::is_moved(section, relocation, name, place, found as u32) {
         return Ok(range);
     }
     let mut expected = Vec::new();
@@ -80,6 +84,11 @@ fn leads_by_veneer(section: &dyn SectionView, relocation: &Relocation, place: u6
         _ => false,
     };
     (bti, jump) == (0xd503_245f, 0xd61f_0220) && is_to_target
+}
+
+/// The instruction of a call with a distance.
+pub(crate) fn call(old: u32, distance: i64) -> Option<u32> {
+    stored("CALL26", old.into(), distance.into()).map(|call| call as u32)
 }
 
 /// Whether a section of notes has the property `GNU_PROPERTY_AARCH64_FEATURE_1_AND` with the bit for branch target

@@ -54,6 +54,11 @@ pub(crate) fn is_stub_for(section: &dyn SectionView, stub: u64, target: u64) -> 
     field.len() == 4 && section.got_word(slot) == Some(target)
 }
 
+/// The field of a call with a distance. It counts from the end of the field.
+pub(crate) fn call(distance: i64) -> Option<u32> {
+    i32::try_from(distance - 4).ok().map(|distance| distance as u32)
+}
+
 /// Whether a section of notes has the property `GNU_PROPERTY_X86_FEATURE_1_AND` with the bit for indirect branch tracking
 /// (psABI 1.0, 4.1.3).
 pub(crate) fn notes_say_marked(notes: &[u8], align: u64) -> bool {
