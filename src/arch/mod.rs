@@ -9,7 +9,7 @@
 //! | kinds of edges, their formulas and fields | `edge_kind.rs` |
 //! | formulas of kinds whose fields are bits of instructions, and these fields | `formula.rs`, `aarch64/relocation.rs`, `aarch64/field.rs` |
 //! | relocation types as edge kinds | `relocation_type.rs`, `*/relocations.rs` |
-//! | relaxation of GOT loads | `*/relax.rs` |
+//! | relaxation: cheaper instructions that do the same | `*/relax.rs` |
 //! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `*/code.rs` |
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/`, `aarch64/distance_thunk.rs` |
@@ -257,21 +257,26 @@ impl Arch {
         }
     }
 
-    /// The part of a pair of instructions that loads a GOT slot, to which an edge of a kind belongs. `None` for any other edge.
-    pub(crate) fn got_pair_part(self, kind: EdgeKind) -> Option<GotPairPart> {
+    /// The sequence that an edge of a kind is part of, and the position of its instruction there. `None` for any other edge.
+    pub(crate) fn part_of_sequence(self, kind: EdgeKind) -> Option<(Sequence, usize)> {
         match (self, kind) {
-            (Arch::Aarch64, EdgeKind::Aarch64(Aarch64Relocation::AdrGotPage)) => Some(GotPairPart::Page),
-            (Arch::Aarch64, EdgeKind::Aarch64(Aarch64Relocation::Ld64GotLo12Nc)) => Some(GotPairPart::Load),
+            (Arch::Aarch64, EdgeKind::Aarch64(relocation)) => aarch64::relax::part_of_sequence(relocation),
             _ => None,
         }
     }
 
-    /// The two instructions that make the address `target` in place of a [pair](GotPairPart) that loads it. `place` is the
-    /// address of the first. `None` if the pair stays as it is.
-    pub(crate) fn relax_got_pair(self, pair: [u32; 2], place: u64, target: u64) -> Option<[u32; 2]> {
+    /// The instructions that stand for those of a [`Sequence`]. `place` is the address of the first, and `value` the address or the
+    /// distance that the sequence makes. `None` if the sequence stays as it is.
+    pub(crate) fn relax_sequence(
+        self,
+        sequence: Sequence,
+        code: [u32; Sequence::MOST_INSTRUCTIONS],
+        place: u64,
+        value: u64,
+    ) -> Option<[u32; Sequence::MOST_INSTRUCTIONS]> {
         match self {
             Arch::X86_64 => None,
-            Arch::Aarch64 => aarch64::relax::relax_got_pair(pair, place, target),
+            Arch::Aarch64 => aarch64::relax::relax_sequence(sequence, code, place, value),
         }
     }
 
@@ -611,13 +616,31 @@ impl Arch {
     }
 }
 
-/// A part of a pair of instructions that loads a GOT slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GotPairPart {
-    /// The page of the slot.
-    Page,
-    /// The load from that page.
-    Load,
+/// Instructions that follow one another, and that may be rewritten together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Sequence {
+    /// Loads a GOT slot: two instructions.
+    GotLoad,
+    /// Makes an address: two instructions.
+    Address,
+    /// Loads the distance of a thread-local variable from its slot: two instructions.
+    StaticLoad,
+    /// Calls the function of a TLS descriptor: four instructions, of which the call has no edge.
+    Descriptor,
+}
+
+impl Sequence {
+    /// The most instructions of a sequence.
+    pub(crate) const MOST_INSTRUCTIONS: usize = 4;
+
+    /// How many instructions have edges.
+    pub(crate) fn edges(self) -> usize {
+        if self == Sequence::Descriptor { 3 } else { 2 }
+    }
+
+    pub(crate) fn instructions(self) -> usize {
+        if self == Sequence::Descriptor { 4 } else { 2 }
+    }
 }
 
 // ---- this process ----

@@ -13,7 +13,8 @@
 //! |---|---|---|
 //! | the target is plain and the value fits | quick loop over consecutive edges | `plain_edges.rs` |
 //! | branch to a target out of reach | branch to the symbol's stub, or to a veneer | [`ResolvedLink::apply_branch_by_stub`], `veneer_plan.rs` |
-//! | GOT load of a target in reach | rewrite the instruction, or the pair, to do without the slot | [`Arch::relax_got_load`], `instructions.rs` |
+//! | GOT load of a target in reach | rewrite the instruction to do without the slot | [`Arch::relax_got_load`] |
+//! | instructions that cheaper ones can stand for | rewrite them together | `instructions.rs`, `relaxable.rs` |
 //! | any other | the psABI's formula | [`ResolvedLink::edge_value`], `instructions.rs` |
 //! | the value still does not fit | the stub of a known function that is only called, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |
 //!
@@ -232,9 +233,12 @@ impl ResolvedLink<'_> {
         loop {
             if is_quick {
                 edges = apply_plain_edges(edges, self.targets.all(), address.value(), bytes);
-            } else if self.graph.arch != Arch::QUICK && self.relax_got_pair(id, edges, address, bytes) {
-                edges = &edges[2..];
-                continue;
+            } else if self.graph.arch != Arch::QUICK {
+                let count = self.relax_sequence(id, edges, address, bytes);
+                edges = &edges[count..];
+                if count > 0 {
+                    continue;
+                }
             }
             let Some((edge, rest)) = edges.split_first() else { break };
             edges = rest;

@@ -1,14 +1,14 @@
 //! Fix-up of edges whose field is bits of an instruction, and that only one architecture has.
 //!
-//! The kind of such an edge has a [`Formula`], and `arch` stores the value. A pair of instructions that loads a GOT slot may be
-//! rewritten to make the symbol's address without the slot (`got_pairs.rs`).
+//! The kind of such an edge has a [`Formula`], and `arch` stores the value. Sequences of instructions may be rewritten to
+//! cheaper ones (`relaxable.rs`).
 
-use crate::arch::{Base, Formula, Frame, ThreadLocalEntry, page_of};
+use crate::arch::{Base, Formula, Frame, Sequence, ThreadLocalEntry, page_of};
 use crate::base::ExecutorAddr;
 use crate::error::{Error, LinkFault};
 use crate::link::fixup::wide;
-use crate::link::got_pairs::is_pair;
-use crate::link::graph::{BlockId, Edge};
+use crate::link::graph::{BlockId, Definition, Edge};
+use crate::link::relaxable::is_sequence;
 use crate::link::resolved_link::ResolvedLink;
 
 impl ResolvedLink<'_> {
@@ -75,24 +75,40 @@ impl ResolvedLink<'_> {
         })
     }
 
-    /// Rewrites the pair of the first two edges to make the address of its symbol, if they are a pair and the address is in
-    /// reach. Returns false, and writes nothing, otherwise.
+    /// Rewrites the instructions of the first edges to cheaper ones, if they are a sequence for which that is possible. Returns how
+    /// many edges these are. Writes nothing, and returns zero, otherwise.
     #[cold]
-    pub(super) fn relax_got_pair(&self, id: BlockId, edges: &[Edge], start: ExecutorAddr, bytes: &mut [u8]) -> bool {
-        let [first, second, ..] = edges else { return false };
-        // Other edges may be between the two in an object that no assembler wrote.
-        if !self.got_pairs.contains(id, first.offset) || !is_pair(self.graph, first, second) {
-            return false;
-        }
-        let Some(target) = self.targets.plain(first.symbol) else { return false };
-        let at = first.offset as usize;
-        let Some(pair) = bytes.get_mut(at..at + 8) else { return false };
-        let word = |at: usize| pair[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    pub(super) fn relax_sequence(&self, id: BlockId, edges: &[Edge], start: ExecutorAddr, bytes: &mut [u8]) -> usize {
+        self.relaxed(id, edges, start, bytes).unwrap_or(0)
+    }
+
+    fn relaxed(&self, id: BlockId, edges: &[Edge], start: ExecutorAddr, bytes: &mut [u8]) -> Option<usize> {
+        let first = edges.first()?;
+        let sequence = self.relaxable.at(id, first.offset)?;
+        // Other edges may be between those of a sequence in an object that no assembler wrote.
+        let edges = edges.get(..sequence.edges()).filter(|edges| is_sequence(self.graph, edges, sequence))?;
+        let value = match sequence {
+            Sequence::GotLoad | Sequence::Address => {
+                self.targets.plain(first.symbol)?.value().wrapping_add_signed(first.addend)
+            }
+            Sequence::StaticLoad | Sequence::Descriptor => self.known_distance(id, first)?,
+        };
+        let code = bytes.get_mut(first.offset as usize..)?.get_mut(..4 * sequence.instructions())?;
+        let (words, _) = code.as_chunks_mut::<4>();
+        let mut instructions = [0; Sequence::MOST_INSTRUCTIONS];
+        instructions.iter_mut().zip(&*words).for_each(|(instruction, word)| *instruction = u32::from_le_bytes(*word));
         let place = start.offset(first.offset.into()).value();
-        let relaxed = self.graph.arch.relax_got_pair([word(0), word(4)], place, target.value());
-        let Some([first, second]) = relaxed else { return false };
-        pair[..4].copy_from_slice(&first.to_le_bytes());
-        pair[4..].copy_from_slice(&second.to_le_bytes());
-        true
+        let relaxed = self.graph.arch.relax_sequence(sequence, instructions, place, value)?;
+        words.iter_mut().zip(relaxed).for_each(|(word, instruction)| *word = instruction.to_le_bytes());
+        Some(edges.len())
+    }
+
+    /// The distance of an edge's variable from the thread pointer, if it is the same in every thread.
+    fn known_distance(&self, id: BlockId, edge: &Edge) -> Option<u64> {
+        if self.graph.definition(edge.symbol) == Definition::Nowhere {
+            return None;
+        }
+        self.check_thread_local_use(id, edge).ok()?;
+        self.thread_local_location(edge.symbol).static_offset.map(|distance| distance as u64)
     }
 }

@@ -71,7 +71,6 @@ mod fixup;
 mod found_external;
 mod frames;
 mod functions;
-mod got_pairs;
 mod graph;
 mod graph_description;
 mod graph_insertions;
@@ -95,6 +94,7 @@ mod plain_edges;
 mod prefix_filter;
 mod prune;
 mod range_extension;
+mod relaxable;
 #[cfg(feature = "reload")]
 mod reload;
 mod resolved_link;

@@ -5,9 +5,9 @@
 
 use crate::base::ExecutorAddr;
 use crate::link::found_external::FoundExternal;
-use crate::link::got_pairs::GotPairs;
 use crate::link::graph::{BlockAddresses, LinkGraph, SymbolIndex};
 use crate::link::local_dynamic_block::local_dynamic_block;
+use crate::link::relaxable::Relaxable;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
 use crate::link::thread_local_plan::ThreadLocalPlace;
@@ -28,7 +28,7 @@ pub(crate) struct ResolvedLink<'a> {
     pub(super) stubs: Option<ExecutorAddr>,
     /// The thread-local block that local-dynamic code of the object asks for.
     pub(crate) local_dynamic_block: Option<ThreadLocalPlace>,
-    pub(super) got_pairs: GotPairs,
+    pub(super) relaxable: Relaxable,
     /// The thunks that compute distances of thread-local variables, if the link needs some.
     pub(crate) thunks: Option<&'a ThunkPlan>,
 }
@@ -45,8 +45,8 @@ impl<'a> ResolvedLink<'a> {
         let stubs = tables.stubs().map(|stubs| graph.block_address(stubs, addresses));
         let found_for = |symbol| found.get(targets.external(symbol)?);
         let local_dynamic_block = local_dynamic_block(graph, addresses.thread_locals, found_for);
-        let got_pairs = GotPairs::of(graph);
-        ResolvedLink { graph, tables, addresses, targets, found, stubs, local_dynamic_block, got_pairs, thunks: None }
+        let relaxable = Relaxable::of(graph);
+        ResolvedLink { graph, tables, addresses, targets, found, stubs, local_dynamic_block, relaxable, thunks: None }
     }
 
     /// The same link, with the thunks that it needs.

@@ -108,10 +108,31 @@ pub fn link(object: &[u8], base: u64, address_of: impl Fn(&str) -> u64) -> Resul
 // ---- the native linker ----
 
 /// Whether the field of an edge is left out of the comparison: it leads to an entry of the GOT, and the linkers order their
-/// tables differently.
+/// tables differently. Code of the initial-exec model and of descriptors becomes local exec in both.
 fn leads_through_table(kind: EdgeKind) -> bool {
     let name = format!("{kind:?}");
-    ["Got", "Tlsie", "Tlsdesc", "Tlsgd", "Tlsld"].iter().any(|part| name.contains(part))
+    name.contains("Got") && !name.contains("Gottprel") || ["Tlsgd", "Tlsld"].iter().any(|part| name.contains(part))
+}
+
+const NOP: u32 = 0xd503_201f;
+
+/// The address that ADR makes in `nop; adr` at an address.
+fn address_of_adr(code: [u32; 2], place: u64) -> Option<u64> {
+    let distance = i64::from(((code[1] >> 5 & 0x7_ffff) << 2 | code[1] >> 29 & 3) as i32) << 43 >> 43;
+    (code[0] == NOP && code[1] & 0x9f00_0000 == 0x1000_0000)
+        .then(|| place.wrapping_add(4).wrapping_add_signed(distance))
+}
+
+/// The address that `adrp; add` at an address make, which `ld` leaves as they are.
+fn address_of_pair(code: [u32; 2], place: u64) -> u64 {
+    let pages = i64::from(((code[0] >> 5 & 0x7_ffff) << 2 | code[0] >> 29 & 3) as i32) << 43 >> 43;
+    (place & !0xfff).wrapping_add_signed(pages << 12) + u64::from(code[1] >> 10 & 0xfff)
+}
+
+/// The two instructions at an offset.
+fn pair_at(bytes: &[u8], at: usize) -> Option<[u32; 2]> {
+    let word = |at: usize| bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+    Some([word(at)?, word(at + 4)?])
 }
 
 /// Links an object with GNU `ld`, with all sections at the addresses of `linked`, and returns its sections.
@@ -171,6 +192,13 @@ fn compare(object: &[u8], what: &str) -> Option<usize> {
         }
         let (mut found, mut expected) = (section.bytes.clone(), expected.clone());
         for (offset, kind, is_to_got) in &section.edges {
+            if let (Some(own), Some(its)) = (pair_at(&found, *offset), pair_at(&expected, *offset))
+                && let Some(address) = address_of_adr(own, section.address + *offset as u64)
+                && format!("{kind:?}").contains("AdrPrelPgHi21")
+            {
+                assert_eq!(address_of_pair(its, section.address + *offset as u64), address, "{what}: {offset:#x}");
+                expected[*offset..offset + 8].copy_from_slice(&found[*offset..offset + 8]);
+            }
             if *is_to_got || leads_through_table(*kind) {
                 found[*offset..offset + 4].fill(0);
                 expected[*offset..offset + 4].fill(0);
@@ -245,6 +273,29 @@ fn linked_bytes_are_those_of_the_native_linker() {
         }
     }
     assert!(compared > 2500, "{compared} fields");
+}
+
+/// Where the distance of a variable is fixed, code of all models becomes local exec.
+#[test]
+fn code_of_other_thread_local_models_becomes_that_of_the_native_linker() {
+    for flags in [&["-O2", "-fPIC"][..], &["-O0", "-fPIC"], &["-O2", "-fPIC", "-ftls-model=initial-exec"]] {
+        let source = THREAD_LOCALS.replace("static __thread", "__thread");
+        // clang 19 puts other instructions between those of a load.
+        let is_for_clang = flags.len() == 2;
+        let compilers: &[fn(&[&str], &str) -> Option<Vec<u8>>] = &[compiled, compiled_by_clang];
+        for compile in &compilers[..1 + usize::from(is_for_clang)] {
+            let Some(object) = compile(flags, &source) else { return };
+            let what = format!("{flags:?}");
+            let linked = link(&object, BASE, |_| 0).unwrap();
+            let text = linked.sections.iter().find(|section| section.name.starts_with(".text")).unwrap();
+            let is_move =
+                |at: usize| pair_at(&text.bytes, at).is_some_and(|[first, _]| first & 0xffe0_0000 == 0xd2a0_0000);
+            let moves = (0..text.bytes.len()).step_by(4).filter(|at| is_move(*at)).count();
+            assert!(moves >= 5, "{what}: {moves} distances");
+            let Some(compared) = compare(&object, &what) else { return };
+            assert!(compared >= 2 * moves, "{what}: {compared}");
+        }
+    }
 }
 
 #[test]
@@ -521,6 +572,99 @@ fn got_loads_stay_where_another_load_could_use_the_page() {
     assert_eq!(linked.instruction(12) & 0xffc0_03ff, 0xf940_00a6, "x5 outlives the load");
 }
 
+// ---- sequences ----
+
+/// Links `adrp; add` of `external`, with `more` code after it.
+fn address_pair(more: &str, external: u64) -> Option<Linked> {
+    let pair = "adrp x3, external + 8\nadd x3, x3, :lo12:external + 8\n";
+    let object = assembled(&format!(".text\n{pair}{more}\n"))?;
+    Some(link(&object, 1 << 40, |_| external).unwrap())
+}
+
+#[test]
+fn an_address_is_made_by_one_instruction_exactly_when_it_is_in_reach() {
+    let text = 1u64 << 40;
+    // The distance from the second instruction has 21 bits with a sign.
+    for (target, is_relaxed) in [
+        (text + 4 + (1 << 20) - 1, true),
+        (text + 4 + (1 << 20), false),
+        (text + 4 - (1 << 20), true),
+        (text + 4 - (1 << 20) - 1, false),
+    ] {
+        let Some(linked) = address_pair("", target - 8) else { return };
+        let code = [linked.instruction(0), linked.instruction(4)];
+        match is_relaxed {
+            true => assert_eq!(address_of_adr(code, text), Some(target), "{target:#x}: {code:#x?}"),
+            false => assert_eq!(address_of_pair(code, text), target, "{target:#x}: {code:#x?}"),
+        }
+        assert_eq!(code[1] & 0x1f, 3);
+    }
+}
+
+#[test]
+fn addresses_stay_where_other_code_could_use_the_page() {
+    let others = [
+        ("an addition to the same page", "add x4, x3, :lo12:external + 8"),
+        ("a page alone", "adrp x5, external"),
+        ("a page for a load", "adrp x5, external\nldr x5, [x5, :lo12:external]"),
+        ("an addition in another section", ".section .text.cold,\"ax\"\n.globl cold\ncold: add x3, x3, :lo12:external"),
+        ("an entry at the addition", ".globl entry\n.set entry, .text + 4"),
+    ];
+    for (what, other) in others {
+        let Some(linked) = address_pair(other, (1 << 40) + 0x1000) else { return };
+        assert_eq!(linked.instruction(4) & 0xffc0_03ff, 0x9100_0063, "{what}: the addition is still there");
+    }
+    let of_another = "adrp x5, other\nldr x5, [x5, :lo12:other]";
+    for other in [of_another, "adrp x5, external + 8\nadd x5, x5, :lo12:external + 8"] {
+        let Some(linked) = address_pair(other, (1 << 40) + 0x1000) else { return };
+        assert_eq!(linked.instruction(0), NOP, "{other}");
+    }
+    let addends = "adrp x5, external\nadd x5, x5, :lo12:external + 8";
+    let Some(linked) = address_pair(addends, (1 << 40) + 0x1000) else { return };
+    assert_ne!(linked.instruction(0), NOP, "an addition for another page");
+}
+
+#[test]
+fn descriptors_and_static_loads_stay_where_other_code_could_use_their_registers() {
+    let block = ".section .tdata,\"awT\",@progbits\nword: .quad 3";
+    let descriptor = "adrp x0, :tlsdesc:word\nldr x1, [x0, :tlsdesc_lo12:word]\nadd x0, x0, :tlsdesc_lo12:word\n.tlsdesccall word\nblr x1\n";
+    let load = "adrp x3, :gottprel:word\nldr x3, [x3, :gottprel_lo12:word]\n";
+    let first = |code: &str, more: &str| {
+        let object = assembled(&format!("{code}{more}\n{block}"))?;
+        Some(link(&object, BASE, |_| 0).unwrap().instruction(0))
+    };
+    for (code, register, others) in [
+        (
+            descriptor,
+            0,
+            &[
+                "ldr x1, [x0, :tlsdesc_lo12:word]",
+                "adrp x0, :tlsdesc:word",
+                ".globl entry\n.set entry, .text + 4",
+                ".globl entry\n.set entry, .text + 8",
+                ".globl entry\n.set entry, .text + 12",
+            ][..],
+        ),
+        (
+            load,
+            3,
+            &["ldr x4, [x3, :gottprel_lo12:word]", "adrp x3, :gottprel:word", ".globl entry\n.set entry, .text + 4"],
+        ),
+    ] {
+        let Some(alone) = first(code, "") else { return };
+        assert_eq!(alone & 0xffe0_001f, 0xd2a0_0000 | register, "movz");
+        let after = format!(
+            ".globl entry\n.set entry, .text + {}",
+            code.lines().filter(|line| !line.starts_with('.')).count() * 4
+        );
+        assert_eq!(first(code, &after), Some(alone), "an entry behind it");
+        for other in others {
+            let Some(page) = first(code, other) else { return };
+            assert_eq!(page & 0x9f00_001f, 0x9000_0000 | register, "{other}: the page is still there");
+        }
+    }
+}
+
 #[test]
 fn got_forms_with_a_short_reach_are_refused_beyond_it() {
     let refusal = |source: &str| {
@@ -632,17 +776,15 @@ fn an_indirect_function_jumps_through_a_slot_that_first_leads_to_its_resolver() 
         let offset = (place - code.address) as usize;
         u32::from_le_bytes(code.bytes[offset..offset + 4].try_into().unwrap())
     };
-    // What ADRP and the instruction after it make at a place.
-    let page = |place: u64| {
-        let (word, place) = (instruction(place), place & !0xfff);
-        let pages = (i64::from((word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3) << 43) >> 43;
-        place.wrapping_add_signed(pages << 12)
+    // What ADRP and the addition after it make at a place, also if one instruction stands for them.
+    let made = |place: u64| {
+        let code = [instruction(place), instruction(place + 4)];
+        address_of_adr(code, place).unwrap_or_else(|| address_of_pair(code, place))
     };
-    let field = |place: u64| u64::from(instruction(place) >> 10 & 0xfff);
-    assert_eq!(page(stub + 4) + field(stub + 8), slots.address, "the stub loads the slot");
+    assert_eq!(made(stub + 4), slots.address, "the stub loads the slot");
     assert_eq!(instruction(stub + 12), 0xc8df_fe11, "the load acquires what the resolver has written");
-    assert_eq!(page(stub + 24) + field(stub + 28), resolver);
-    assert_eq!(page(stub + 32) + field(stub + 36), slots.address);
+    assert_eq!(made(stub + 24), resolver);
+    assert_eq!(made(stub + 32), slots.address);
     let branch = |place: u64| place.wrapping_add_signed((i64::from(instruction(place) & 0x3ff_ffff) << 38) >> 36);
     assert_eq!(branch(stub + 40), code.address, "entries share a part");
     // That part asks the C library twice.

@@ -8,6 +8,7 @@
 //! equal entries the linker chose.
 
 mod distance_thunk;
+mod relaxed;
 mod relocations;
 
 use std::ops::Range;
@@ -29,8 +30,8 @@ pub(crate) fn check_field(section: &dyn SectionView, relocation: &Relocation) ->
         return Err(Mismatch::new(relocation.offset, kind, "linked", "refused"));
     }
     let place = section.address().wrapping_add(relocation.offset);
-    if is_relaxed(section, relocation, name, place) {
-        return Ok(range);
+    if let Some(explained) = relaxed::relaxed(section, relocation, name) {
+        return Ok(explained);
     }
     let (old, found) = (FieldValue::of(content).unsigned, FieldValue::of(memory).unsigned);
     if matches!(name, "JUMP26" | "CALL26") && leads_by_veneer(section, relocation, place, old as u32, found as u32) {
@@ -270,31 +271,6 @@ fn moved(name: &str, group: &str, old: u64, value: i128) -> Option<u64> {
         (_, true) => put(0, !value),            // MOVN
         (_, false) => put(0x4000_0000, value),  // MOVZ
     })
-}
-
-/// Whether the instruction is one of a pair that was rewritten to do without its slot: ADRP to the page of the symbol, then ADD
-/// of the symbol's offset in the page, in the register of the pair.
-fn is_relaxed(section: &dyn SectionView, relocation: &Relocation, name: &str, place: u64) -> bool {
-    let first = match name {
-        "ADR_GOT_PAGE" => relocation.offset as usize,
-        "LD64_GOT_LO12_NC" if relocation.offset >= 4 => relocation.offset as usize - 4,
-        _ => return false,
-    };
-    let pair = |bytes: &[u8]| {
-        let word = |at: usize| bytes.get(at..at + 4).map(|word| FieldValue::of(word).unsigned as u32);
-        Some((word(first)?, word(first + 4)?))
-    };
-    let (Some((page, add)), Some((old_page, load))) = (pair(section.memory()), pair(section.content())) else {
-        return false;
-    };
-    let register = page & 0x1f;
-    let address = place - (relocation.offset - first as u64);
-    let target = page_of_adrp(page, address).map(|page| page.wrapping_add((add >> 10 & 0xfff).into()));
-    old_page & 0x9f00_001f == page & 0x9f00_001f
-        && load & 0xffc0_03ff == 0xf940_0000 | register << 5 | register
-        && add & 0xffc0_03ff == 0x9100_0000 | register << 5 | register
-        && relocation.addend == 0
-        && target == Some(section.symbol_address(relocation.symbol))
 }
 
 /// The page that an ADRP at an address makes; `None` for another instruction.
