@@ -12,7 +12,7 @@
 //! | relaxation: cheaper instructions that do the same | `*/relax.rs` |
 //! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `*/code.rs` |
 //! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
-//! | far references in code | `far_code.rs`, `x86_64/range_extension/`, `aarch64/distance_thunk.rs` |
+//! | far references in code | `far_code.rs`, `x86_64/range_extension/`, `aarch64/*_thunk.rs` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
 //! | hooks at the entries of compiled functions | `entry_hook.rs`, `x86_64/entry_hook.rs` |
 //! | functions in assembly, prefetch instructions | `*/asm.rs`, `*/prefetch.rs` |
@@ -311,7 +311,7 @@ impl Arch {
     pub(crate) fn max_thunk_size(self) -> usize {
         match self {
             Arch::X86_64 => x86_64::MAX_THUNK_SIZE,
-            Arch::Aarch64 => 0,
+            Arch::Aarch64 => aarch64::address_thunk::MAX_ADDRESS_THUNK_SIZE,
         }
     }
 
@@ -336,7 +336,7 @@ impl Arch {
     ) -> Result<(), FarCodeFault> {
         match self {
             Arch::X86_64 => x86_64::extend_code(code, bytes, thunks),
-            Arch::Aarch64 => aarch64::distance_thunk::extend_code(code, bytes, thunks),
+            Arch::Aarch64 => aarch64::far_code::extend_code(code, bytes, thunks),
         }
     }
 

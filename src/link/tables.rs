@@ -81,7 +81,7 @@ impl Tables {
             let (size, align) = (self.stub_targets.len() as u64 * self.stub_size, self.stub_size);
             self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, align));
         }
-        if may_be_far {
+        if may_be_far || uses.kinds.has_any_of(KindSet::NARROW_INSTRUCTION) {
             self.range_extension = RangeExtension::reserve(graph);
         }
     }

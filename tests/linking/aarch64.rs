@@ -403,7 +403,8 @@ fn with_value(relocation: &str, field: &str, of: Value, value: i128) -> Option<R
         _ => "external".to_string(),
     };
     let block = ".section .tbss,\"awT\",@nobits\n.balign 16\nown: .skip 16\n";
-    let source = format!(".text\n.reloc ., R_AARCH64_{relocation}, {symbol}\n{field}\n{block}");
+    // A hidden symbol is one of an object of the same dylib, so no thunk stands for a reference that is out of range.
+    let source = format!(".text\n.hidden external\n.reloc ., R_AARCH64_{relocation}, {symbol}\n{field}\n{block}");
     // GNU `as` does not know the names of all relocations.
     let target = ["--target=aarch64-linux-gnu", "-x", "assembler", "-c", "-o", OUTPUT, INPUT];
     let object = build("clang-19", format!(".globl root\nroot:\n{source}").as_bytes(), &target)?;
@@ -662,6 +663,51 @@ fn descriptors_and_static_loads_stay_where_other_code_could_use_their_registers(
             let Some(page) = first(code, other) else { return };
             assert_eq!(page & 0x9f00_001f, 0x9000_0000 | register, "{other}: the page is still there");
         }
+    }
+}
+
+#[test]
+fn data_out_of_reach_is_reached_by_a_thunk() {
+    let text = 1u64 << 40;
+    let functions =
+        "adrp x3, external + 0x12345\nldr x3, [x3, :lo12:external + 0x12345 - 5]\nadr x4, external\nldr w5, external\n";
+    let Some(object) = assembled(&format!(".text\n{functions}")) else { return };
+    let near = link(&object, text, |_| text + 0x1000).unwrap();
+    assert_eq!(near.instruction(0) & 0x9f00_001f, 0x9000_0003, "ADRP reaches it");
+    let far = link(&object, text, |_| 0x7fff_1234_5000).unwrap();
+    let (code, thunks) = (far.section(".text"), far.section(".far_code"));
+    let word = |address: u64| {
+        let section = if address >= thunks.address { thunks } else { code };
+        let at = (address - section.address) as usize;
+        u32::from_le_bytes(section.bytes[at..at + 4].try_into().unwrap())
+    };
+    let target = |place: u64| {
+        assert_eq!(word(place) >> 26, 5, "{place:#x}: b");
+        place.wrapping_add_signed((i64::from(word(place)) << 38) >> 36)
+    };
+    // movz and movk of x3: the page of 0x7fff12357345; the branch leads behind the ADRP.
+    let thunk = target(text);
+    let moves = [0, 4, 8].map(|at| word(thunk + at));
+    assert_eq!(moves, [0xd280_0003 | 0x7000 << 5, 0xf2a0_0003 | 0x1235 << 5, 0xf2c0_0003 | 0x7fff << 5]);
+    assert_eq!(target(thunk + 12), text + 4);
+    assert_eq!(word(text + 4) >> 10 & 0xfff, 0x340 / 8, "the offset in the page stays with the load");
+    let thunk = target(text + 8);
+    assert_eq!((word(thunk), target(thunk + 12)), (0xd280_0004 | 0x5000 << 5, text + 12));
+    let thunk = target(text + 12);
+    assert_eq!((word(thunk + 12), target(thunk + 16)), (0xb940_00a5, text + 16), "ldr w5, [x5]");
+}
+
+#[test]
+fn data_out_of_reach_of_what_no_thunk_does_is_refused_by_its_cause() {
+    for (code, problem) in [
+        ("ldr d5, external", "it loads no general register"),
+        (".hidden external\nadrp x5, external", "compile with -fPIC"),
+        (".word external - .", "compile with -fPIC"),
+    ] {
+        let Some(object) = assembled(code) else { return };
+        let linked = link(&object, 1 << 40, |_| 0x7fff_1234_5000).map(drop);
+        let error = linked.map_err(|error| error.to_string()).expect_err(code);
+        assert!(error.contains(problem) && error.contains("symbol `external`"), "{code}: {error}");
     }
 }
 

@@ -175,6 +175,30 @@ const VARIABLES: &str = "
         return seen;
     }";
 
+/// ADRP reaches 4 GiB.
+#[test]
+#[cfg(target_arch = "aarch64")]
+fn code_below_2_gib_reaches_a_variable_of_this_process() {
+    own_process!();
+    let source = "extern long far[]; long get(void) { return far[3]; } void set(long value) { far[2] = value; }
+        long *address(void) { return far + 5; } int narrow(void) { return ((int *)far)[6]; }";
+    let words = Box::leak(Box::new([10, 11, 12, 13, 14, 15, 16i64]));
+    for level in ["-O0", "-O2"] {
+        for compile in [gcc, clang] {
+            let Some(object) = compile(&["-fno-pic", "-fno-pie", level], source) else { return };
+            let jit = Jit::builder().placement(Placement::Low2GiB).window_size(64 << 20).build().unwrap();
+            define_absolute(jit.main_dylib(), "far", words.as_ptr() as u64);
+            let _tracker = add(&jit, jit.main_dylib(), "far.o", &object);
+            assert!(words.as_ptr() as u64 > 6 << 30, "the variable is far from the code");
+            let set = function::<extern "C" fn(i64)>(&jit, "set");
+            let address = function::<extern "C" fn() -> *const i64>(&jit, "address");
+            set.call(99);
+            assert_eq!((words[2], address.call()), (99, &raw const words[5]), "{level}");
+            assert_eq!((long(&jit, "get"), long(&jit, "narrow") as i32), (13, 13), "{level}");
+        }
+    }
+}
+
 #[test]
 fn non_pic_code_shares_the_variables_of_the_c_library() {
     own_process!();
@@ -265,16 +289,14 @@ fn non_pic_cpp_throws_library_types_and_writes_to_library_streams() {
 
 #[test]
 fn only_code_that_may_need_thunks_reserves_space_for_them() {
-    if !require_x86_64() {
-        return;
-    }
     // Shares the process: the code is planned and never runs.
     let hidden = "extern long own __attribute__((visibility(\"hidden\"))); long f(void) { return own; }";
     for (flags, source, has_thunks) in [
         ("-fPIC", VARIABLES, false),
         ("-fPIC", hidden, false),
         ("-fno-pic", hidden, false),
-        ("-fPIE", VARIABLES, true),
+        // On AArch64 a program reaches what others define by the GOT.
+        ("-fPIE", VARIABLES, cfg!(target_arch = "x86_64")),
         ("-fno-pic", VARIABLES, true),
     ] {
         let Some(object) = gcc(&["-O2", flags], source) else { return };

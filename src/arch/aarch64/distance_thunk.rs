@@ -2,7 +2,7 @@
 //!
 //! The instruction holds a part of a distance from the thread pointer (local exec) or from the start of a block (local
 //! dynamic), or loads a distance from a slot (initial exec). The thunk calls the function of TLS descriptors, which keeps
-//! all registers but `x0` and the flags. A `b` to the thunk replaces the instruction.
+//! all registers but `x0` and the flags.
 //!
 //! ```text
 //!   stp x0, x30, [sp, #-32]!; stp xs, xf, [sp, #16]; mrs xf, nzcv
@@ -36,52 +36,30 @@
 //! function keeps 128 bits of the vector registers.
 
 use crate::arch::EdgeKind;
+use crate::arch::aarch64::far_code::{B, branch};
 use crate::arch::aarch64::field::Field;
-use crate::arch::far_code::{FarCode, FarCodeFault, FarReference, FarValue, ThreadDistance};
+use crate::arch::far_code::{FarCode, FarReference, FarValue, ThreadDistance};
 
 /// The most bytes of a thunk.
 pub(crate) const MAX_DISTANCE_THUNK_SIZE: usize = 96;
 
-/// Moves the instruction of each reference to a thunk. Changes `bytes`, the section in memory, and appends to `thunks`.
-///
-/// # Errors
-/// The first reference that has no thunk.
-pub(crate) fn extend_code(code: &FarCode<'_>, bytes: &mut [u8], thunks: &mut Vec<u8>) -> Result<(), FarCodeFault> {
-    for (number, reference) in code.references.iter().enumerate() {
-        let at = reference.offset as usize;
-        let moved = move_instruction(code, reference, bytes, thunks.len());
-        let instruction = at..(at + 4).min(code.content.len());
-        thunks.extend(moved.map_err(|problem| FarCodeFault { reference: number, instruction, problem })?);
-    }
-    Ok(())
-}
-
-/// Makes the instruction of a reference a branch to its thunk, which is `used` bytes behind the first one. Returns the code of
-/// the thunk. The error is the reason, as a clause.
-fn move_instruction(
+/// The thunk at `thunk` for an instruction with a part of a distance. It goes on at `next`.
+pub(super) fn thunk_for(
     code: &FarCode<'_>,
     reference: &FarReference,
-    bytes: &mut [u8],
-    used: usize,
+    distance: &ThreadDistance,
+    instruction: u32,
+    thunk: u64,
+    next: u64,
 ) -> Result<Vec<u8>, String> {
-    let FarValue::Distance(distance) = reference.value else {
-        return Err("instructions with far addresses are moved on x86-64 only".to_string());
-    };
-    let first = code.thunks.ok_or("no thunk is reserved")?;
-    let old = bytes.get_mut(reference.offset as usize..).and_then(|rest| rest.first_chunk_mut::<4>());
-    let old = old.ok_or("it is at the end of its section")?;
-    if holds_all(reference.kind) && has_high_part(code, &distance) {
+    if holds_all(reference.kind) && has_high_part(code, distance) {
         return Err("another instruction has the upper bits of the distance".to_string());
     }
     if code.content.chunks_exact(4).any(is_of_sve) {
         return Err("the section has instructions of SVE, whose registers a thunk does not keep".to_string());
     }
-    let (place, thunk) = (code.address.wrapping_add(reference.offset.into()), first.wrapping_add(used as u64));
-    let instruction = u32::from_le_bytes(*old);
     let use_of = Use::of(instruction, reference.kind).ok_or("it is no instruction of this model")?;
-    let moved = build(&use_of, &distance, thunk, place.wrapping_add(4))?;
-    *old = branch(B, place, thunk).ok_or("its thunk is out of reach")?.to_le_bytes();
-    Ok(moved)
+    build(&use_of, distance, thunk, next)
 }
 
 /// Whether the relocation of an edge checks that the low 12 bits are all of the distance.
@@ -298,14 +276,6 @@ impl ThunkWriter {
     }
 }
 
-/// The branch `opcode` at an address; `None` if the target is out of reach.
-fn branch(opcode: u32, place: u64, target: u64) -> Option<u32> {
-    let distance = i128::from(target) - i128::from(place);
-    let mut code = opcode.to_le_bytes();
-    Field::Branch.store(&mut code, distance);
-    (-(1 << 27)..1 << 27).contains(&distance).then_some(u32::from_le_bytes(code))
-}
-
 /// Add (immediate, 64 bits), and its bit that shifts the immediate by 12.
 const ADD: u32 = 0x9100_0000;
 const ADD_SHIFT: u32 = 0x0040_0000;
@@ -325,7 +295,6 @@ const MOVZ: u32 = 0xd280_0000;
 const MOVK: u32 = 0xf280_0000;
 /// `adrp x0`.
 const ADRP: u32 = 0x9000_0000;
-const B: u32 = 0x1400_0000;
 const BL: u32 = 0x9400_0000;
 /// The number 31 as a base, and as another register.
 const STACK_POINTER: u32 = 31;
@@ -466,47 +435,5 @@ mod tests {
         for (instruction, relocation, what) in cases {
             assert_eq!(use_of(instruction, relocation), None, "{what}");
         }
-    }
-
-    fn moved(
-        relocation: Aarch64Relocation,
-        other: Option<Aarch64Relocation>,
-        content: [u32; 2],
-        thunks: Option<u64>,
-    ) -> Result<(Vec<u32>, Vec<u8>), FarCodeFault> {
-        let reference = |offset, relocation| FarReference {
-            offset,
-            kind: EdgeKind::Aarch64(relocation),
-            value: FarValue::Distance(DISTANCE),
-        };
-        let references: Vec<FarReference> =
-            [Some(reference(4, relocation)), other.map(|other| reference(0, other))].into_iter().flatten().collect();
-        let mut bytes: Vec<u8> = content.into_iter().flat_map(u32::to_le_bytes).collect();
-        let content = bytes.clone();
-        let code =
-            FarCode { content: &content, address: 0x1000, starts: &[], fields: &[], references: &references, thunks };
-        let mut thunks = vec![0; 8];
-        extend_code(&code, &mut bytes, &mut thunks).map(|()| (words(&bytes), thunks))
-    }
-
-    #[test]
-    fn a_branch_to_the_thunk_stands_for_the_instruction() {
-        let content = [0xd503_201f, 0x9100_0062];
-        let (bytes, thunks) = moved(TlsleAddTprelLo12, None, content, Some(0x2000)).unwrap();
-        // b 0x2008: the thunk follows the eight bytes of another one.
-        assert_eq!(bytes, [0xd503_201f, 0x1400_0401]);
-        let use_of = use_of(content[1], TlsleAddTprelLo12).unwrap();
-        assert_eq!(thunks[8..], build(&use_of, &DISTANCE, 0x2008, 0x1008).unwrap());
-        let fault = |result: Result<_, FarCodeFault>| result.map(drop).unwrap_err();
-        let far = fault(moved(TlsleAddTprelLo12, None, content, Some(0x1000_0000)));
-        assert_eq!((far.problem.as_str(), far.instruction), ("its thunk is out of reach", 4..8));
-        assert_eq!(fault(moved(TlsleAddTprelLo12, None, content, None)).problem, "no thunk is reserved");
-        let beside_high = moved(TlsleAddTprelLo12, Some(TlsleAddTprelHi12), [0x9140_0062, 0x9100_0062], Some(0x2000));
-        assert_eq!(fault(beside_high).problem, "another instruction has the upper bits of the distance");
-        let parts = moved(TlsleAddTprelLo12Nc, Some(TlsleAddTprelHi12), [0x9140_0062, 0x9100_0062], Some(0x2000));
-        assert!(parts.is_ok());
-        // ptrue p0.d
-        let vectors = fault(moved(TlsleAddTprelLo12, None, [0x25d8_e3e0, 0x9100_0062], Some(0x2000)));
-        assert!(vectors.problem.contains("instructions of SVE"), "{}", vectors.problem);
     }
 }

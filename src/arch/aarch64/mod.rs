@@ -1,9 +1,11 @@
 //! AArch64 (ELF for the Arm 64-bit Architecture, AAPCS64).
 
+pub(crate) mod address_thunk;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod asm;
 pub(crate) mod code;
 pub(crate) mod distance_thunk;
+pub(crate) mod far_code;
 mod field;
 #[cfg(target_arch = "aarch64")]
 mod instruction_cache;

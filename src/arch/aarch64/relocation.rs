@@ -20,6 +20,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Whether the instruction makes the symbol's address or its page, or loads from the address.
+    pub(crate) const fn is_narrow_instruction(&self) -> bool {
+        matches!(self.formula.base, Base::Symbol) && matches!(self.field, Field::Adr | Field::Adrp | Field::Literal)
+    }
+
     /// Whether the value is a distance of a thread-local variable, or loads one, in an instruction that can move to a thunk.
     pub(crate) const fn is_computed(&self) -> bool {
         match self.formula.base {

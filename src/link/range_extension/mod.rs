@@ -1,4 +1,4 @@
-//! Range extension: 32-bit references to data and functions that are out of reach, such as a variable of a shared library.
+//! Range extension: short references to data and functions that are out of reach, such as a variable of a shared library.
 //!
 //! Code of `-fno-pic` and `-fPIE` names the variables of other objects with 32 bits. A static linker copies such a
 //! variable into the program and binds the library to the copy (`R_X86_64_COPY`). Here the library is
@@ -17,7 +17,7 @@
 //!
 //! | phase | step | file |
 //! |---|---|---|
-//! | tables | reserve a thunk or slot for each reference that may turn out too short: a 32-bit reference in code or in an exception table, to an external that may belong to a library | `reservation.rs` |
+//! | tables | reserve a thunk or slot for each reference that may turn out too short: one of 32 bits, or ADRP, in code or in an exception table, to an external that may belong to a library | `reservation.rs` |
 //! | fix up | apply each reference that fits; use the stub of a function for calls that do not reach it; collect what is left, the *far references* | `fixup.rs` |
 //! | | code: move the instruction of each far reference to a thunk | the architecture's `extend_code` |
 //! | | exception tables: change the encoding of every table of the section, because one encoding holds for all entries of a table | `type_tables.rs` |
@@ -26,7 +26,7 @@
 //!
 //! An object without such a reference gets no thunks and no slots.
 //!
-//! Moving instructions needs a decoder and an encoder, which are large. The feature `range-extension` brings them. Without
+//! On x86-64, moving instructions needs a decoder and an encoder, which are large. The feature `range-extension` brings them. Without
 //! it, a far reference in code is an error that names the feature.
 //!
 //! # Limits

@@ -68,11 +68,11 @@ impl RangeExtension {
     }
 }
 
-/// Whether a reference may be too short for its target: a 32-bit reference to an external that may belong to a library. A hidden
+/// Whether a reference may be too short for its target: one that is narrower than an address, to an external that may belong to a library. A hidden
 /// one belongs to an object of the same dylib, which is near unless this object is below 2 GiB.
 fn may_be_far(graph: &LinkGraph, edge: &Edge) -> bool {
     let symbol = &graph.symbols[edge.symbol.index()];
-    KindSet::NEAR.contains(edge.kind)
+    (KindSet::NEAR.contains(edge.kind) || KindSet::NARROW_INSTRUCTION.contains(edge.kind))
         && symbol.definition == Definition::External
         && (!symbol.is_hidden || graph.may_need_low_memory())
 }

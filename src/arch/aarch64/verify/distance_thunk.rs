@@ -61,12 +61,12 @@ fn is_for_variable(
 }
 
 /// The target of a branch with an opcode; `None` for another instruction.
-fn branch_target(instruction: u32, opcode: u32, place: u64) -> Option<u64> {
+pub(super) fn branch_target(instruction: u32, opcode: u32, place: u64) -> Option<u64> {
     let distance = i64::from((instruction << 6) as i32 >> 4);
     (instruction & 0xfc00_0000 == opcode).then(|| place.wrapping_add_signed(distance))
 }
 
-const B: u32 = 0x1400_0000;
+pub(super) const B: u32 = 0x1400_0000;
 const BL: u32 = 0x9400_0000;
 /// Most instructions of a thunk.
 const MOST_INSTRUCTIONS: u64 = 24;

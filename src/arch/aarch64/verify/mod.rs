@@ -7,6 +7,7 @@
 //! of its bits. A value that leads through the GOT is that of any entry with the right words. So it does not matter which of two
 //! equal entries the linker chose.
 
+mod address_thunk;
 mod distance_thunk;
 mod relaxed;
 mod relocations;
@@ -37,7 +38,9 @@ pub(crate) fn check_field(section: &dyn SectionView, relocation: &Relocation) ->
     if matches!(name, "JUMP26" | "CALL26") && leads_by_veneer(section, relocation, place, old as u32, found as u32) {
         return Ok(range);
     }
-    if distance_thunk::is_moved(section, relocation, name, place, found as u32) {
+    if distance_thunk::is_moved(section, relocation, name, place, found as u32)
+        || address_thunk::is_moved(section, relocation, place, old as u32, found as u32)
+    {
         return Ok(range);
     }
     let mut expected = Vec::new();
