@@ -43,8 +43,9 @@ impl Relaxable {
             finder.end_block();
         }
         let Finder { mut found, broken, broken_symbols, .. } = finder;
-        found.retain(|_, (sequence, symbol)| {
-            !broken.contains(sequence) && !(*sequence == Sequence::Address && broken_symbols.contains(symbol))
+        found.retain(|_, (sequence, symbol)| match sequence {
+            Sequence::Address => !broken_symbols.contains(symbol),
+            _ => !broken.contains(sequence),
         });
         if !found.is_empty() {
             for (_, symbol) in graph.symbols() {

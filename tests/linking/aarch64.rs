@@ -282,9 +282,9 @@ fn code_of_other_thread_local_models_becomes_that_of_the_native_linker() {
         let source = THREAD_LOCALS.replace("static __thread", "__thread");
         // clang 19 puts other instructions between those of a load.
         let is_for_clang = flags.len() == 2;
-        let compilers: &[fn(&[&str], &str) -> Option<Vec<u8>>] = &[compiled, compiled_by_clang];
-        for compile in &compilers[..1 + usize::from(is_for_clang)] {
-            let Some(object) = compile(flags, &source) else { return };
+        for is_clang in [false, true].into_iter().filter(|is_clang| is_for_clang || !is_clang) {
+            let object = if is_clang { compiled_by_clang(flags, &source) } else { compiled(flags, &source) };
+            let Some(object) = object else { return };
             let what = format!("{flags:?}");
             let linked = link(&object, BASE, |_| 0).unwrap();
             let text = linked.sections.iter().find(|section| section.name.starts_with(".text")).unwrap();

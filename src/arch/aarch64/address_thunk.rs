@@ -12,7 +12,7 @@
 //! A load of a literal into a vector register, which has no register for the address.
 
 use crate::arch::EdgeKind;
-use crate::arch::aarch64::far_code::{B, branch};
+use crate::arch::aarch64::branch::{B, branch};
 use crate::arch::aarch64::field::Field;
 
 /// The most bytes of a thunk.

@@ -36,7 +36,7 @@
 //! function keeps 128 bits of the vector registers.
 
 use crate::arch::EdgeKind;
-use crate::arch::aarch64::far_code::{B, branch};
+use crate::arch::aarch64::branch::{B, BL, branch};
 use crate::arch::aarch64::field::Field;
 use crate::arch::far_code::{FarCode, FarReference, FarValue, ThreadDistance};
 
@@ -257,7 +257,7 @@ impl ThunkWriter {
             Use::Insert { to, from } => {
                 self.push([
                     0xd340_fc00 | from << 16 | scratch << 5 | scratch, // lsr xs, xs, #from
-                    0xb340_3c00 | (64 - from) % 64 << 16 | scratch << 5 | to, // bfi xd, xs, #from, #16
+                    0xb340_3c00 | ((64 - from) % 64) << 16 | scratch << 5 | to, // bfi xd, xs, #from, #16
                 ]);
             }
         }
@@ -272,7 +272,7 @@ impl ThunkWriter {
             Part::Bits16(low) => (low, 16),
         };
         // and x, x, #mask: `count` ones, rotated to begin at `lowest`.
-        self.push([0x9240_0000 | (64 - lowest) % 64 << 16 | (count - 1) << 10 | register << 5 | register]);
+        self.push([0x9240_0000 | ((64 - lowest) % 64) << 16 | (count - 1) << 10 | register << 5 | register]);
     }
 }
 
@@ -295,7 +295,6 @@ const MOVZ: u32 = 0xd280_0000;
 const MOVK: u32 = 0xf280_0000;
 /// `adrp x0`.
 const ADRP: u32 = 0x9000_0000;
-const BL: u32 = 0x9400_0000;
 /// The number 31 as a base, and as another register.
 const STACK_POINTER: u32 = 31;
 const ZERO_REGISTER: u32 = 31;

@@ -6,7 +6,7 @@
 //! | the page of a symbol that ADRP does not reach; an address that ADR, or a load of a literal, does not reach | `address_thunk.rs` |
 //! | a distance of a thread-local variable that differs from thread to thread | `distance_thunk.rs` |
 
-use crate::arch::aarch64::field::Field;
+use crate::arch::aarch64::branch::{B, branch};
 use crate::arch::aarch64::{address_thunk, distance_thunk};
 use crate::arch::far_code::{FarCode, FarCodeFault, FarReference, FarValue};
 
@@ -46,16 +46,6 @@ fn move_instruction(
     *old = branch(B, place, thunk).ok_or("its thunk is out of reach")?.to_le_bytes();
     Ok(moved)
 }
-
-/// The branch `opcode` at an address; `None` if the target is out of reach.
-pub(super) fn branch(opcode: u32, place: u64, target: u64) -> Option<u32> {
-    let distance = i128::from(target) - i128::from(place);
-    let mut code = opcode.to_le_bytes();
-    Field::Branch.store(&mut code, distance);
-    (-(1 << 27)..1 << 27).contains(&distance).then_some(u32::from_le_bytes(code))
-}
-
-pub(super) const B: u32 = 0x1400_0000;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 pub(crate) mod address_thunk;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod asm;
+mod branch;
 pub(crate) mod code;
 pub(crate) mod distance_thunk;
 pub(crate) mod far_code;

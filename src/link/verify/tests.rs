@@ -214,7 +214,7 @@ fn a_changed_thunk_of_a_thread_local_variable_is_reported() {
 
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
-fn a_changed_thunk_for_aarch64_is_reported() {
+fn a_changed_thunk_of_another_architecture_is_reported() {
     for (instruction, relocation) in [
         ("ldr x0, [x1, :tprel_lo12_nc:outside + 8]", "TLSLE_LDST64_TPREL_LO12_NC"),
         ("add x0, x1, :tprel_hi12:outside + 0x12348", "TLSLE_ADD_TPREL_HI12"),

@@ -6,9 +6,12 @@ use std::ops::Range;
 use crate::arch::aarch64::verify::page_of_adrp;
 use crate::arch::verify::{FieldValue, Relocation, SectionView};
 
+/// Whether the instructions from an offset on are right; `None` if they are not of the form.
+type Check = fn(&dyn SectionView, &Relocation, usize) -> Option<bool>;
+
 /// The bytes that a relocation explains if its instruction is one of such a sequence; `None` otherwise.
 pub(super) fn relaxed(section: &dyn SectionView, relocation: &Relocation, name: &str) -> Option<Range<usize>> {
-    let (position, is_relaxed): (usize, fn(&dyn SectionView, &Relocation, usize) -> Option<bool>) = match name {
+    let (position, is_relaxed): (usize, Check) = match name {
         "ADR_GOT_PAGE" => (0, is_relaxed_got_load),
         "LD64_GOT_LO12_NC" => (1, is_relaxed_got_load),
         "ADR_PREL_PG_HI21" | "ADR_PREL_PG_HI21_NC" => (0, is_relaxed_address),
