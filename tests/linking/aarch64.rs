@@ -741,6 +741,20 @@ fn got_forms_with_a_short_reach_are_refused_beyond_it() {
         assert_eq!(outcome, Ok(()), "{name}");
         let Some(Err(error)) = refusal(&source(0x10_0000)) else { panic!("{name} out of reach") };
         assert!(error.contains(&format!("relocation R_AARCH64_{name} out of range")), "{error}");
+        assert!(error.contains("compile with -mcmodel=small"), "{error}");
+    }
+}
+
+#[test]
+fn data_out_of_reach_of_the_tiny_code_model_is_refused_with_the_option_that_reaches_it() {
+    for (instruction, name) in [("adr x0, data", "ADR_PREL_LO21"), ("ldr x0, data", "LD_PREL_LO19")] {
+        let source = |gap: u32| format!(".text\n{instruction}\n.skip {gap}\n.data\ndata: .quad 5\n");
+        let Some(near) = assembled(&source(0xf_0000)) else { return };
+        assert!(link(&near, BASE, |_| 8).is_ok(), "{name}");
+        let Some(far) = assembled(&source(0x10_0000)) else { return };
+        let error = link(&far, BASE, |_| 8).err().unwrap().to_string();
+        assert!(error.contains(&format!("relocation R_AARCH64_{name} out of range")), "{error}");
+        assert!(error.contains("compile with -mcmodel=small"), "{error}");
     }
 }
 
