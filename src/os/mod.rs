@@ -6,7 +6,7 @@
 //!
 //! | file | what it wraps |
 //! |---|---|
-//! | `vm.rs`, `pages.rs` | `mmap`, `mprotect`, `madvise`, `memfd_create`: shared files and private pages |
+//! | `vm.rs`, `pages.rs`, `page_size.rs` | `mmap`, `mprotect`, `madvise`, `memfd_create`: shared files and private pages; the size of a page |
 //! | `address_space.rs` | what is mapped where |
 //! | `file.rs`, `named_file.rs`, `profile.rs` | files to read, files with a name, files that grow |
 //! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
@@ -57,6 +57,7 @@ mod named_file;
 mod namespaces;
 #[cfg(feature = "executor")]
 mod origin;
+mod page_size;
 mod pages;
 mod process;
 mod profile;
@@ -92,7 +93,8 @@ pub(crate) use loader_calls::{
 pub(crate) use named_file::NamedFile;
 #[cfg(feature = "executor")]
 pub(crate) use origin::OriginProcess;
-pub(crate) use pages::{PrivatePages, page_size};
+pub(crate) use page_size::page_size;
+pub(crate) use pages::PrivatePages;
 #[cfg(feature = "executor")]
 pub(crate) use process::at_exit_with_status;
 pub(crate) use process::{

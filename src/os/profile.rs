@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::os::pages::page_size;
+use crate::os::page_size::page_size;
 use crate::os::vm::check_file_size_limit;
 
 /// The current time in nanoseconds of the clock that `perf record -k mono` uses for its samples.

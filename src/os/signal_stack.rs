@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::os::pages::page_size;
+use crate::os::page_size::page_size;
 use crate::os::vm::{Protection, Reservation, protect};
 
 /// The stack for signals of the thread that made it. Its drop gives the thread the stack of before.

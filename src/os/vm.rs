@@ -11,6 +11,9 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use crate::arch::MIN_PAGE_SIZE;
+use crate::os::page_size::page_size;
+
 /// A file in memory without a name (`memfd_create`).
 pub(crate) struct SharedFile {
     file: File,
@@ -109,6 +112,7 @@ pub(crate) enum FixedPages<'a> {
 /// - `[address, address + size_bytes)` is address space that the caller owns, and no one uses it during the call.
 /// - `address` and `size_bytes` are multiples of the page size.
 pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: FixedPages<'_>) -> io::Result<()> {
+    let is_zero = matches!(pages, FixedPages::PrivateZero);
     let (protection, flags, descriptor, offset) = match pages {
         FixedPages::Shared { file, offset, executable } => {
             let execute = if executable { libc::PROT_EXEC } else { 0 };
@@ -129,7 +133,16 @@ pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: Fixed
     // O7 - `file` is borrowed, so its descriptor is open.
     let mapped =
         unsafe { libc::mmap(address.cast(), size_bytes, protection, flags | libc::MAP_FIXED, descriptor, offset) };
-    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if is_zero && page_size() > MIN_PAGE_SIZE {
+        // A huge page has 2 MiB on kernels with the smallest pages, and 32 MiB or more on others. It would back much memory that a
+        // pool does not use, and that a purge does not know. A kernel without huge pages refuses the advice.
+        // SAFETY: O1 - the caller owns the pages, which were mapped above. The advice changes no byte.
+        unsafe { libc::madvise(address.cast(), size_bytes, libc::MADV_NOHUGEPAGE) };
+    }
+    Ok(())
 }
 
 /// The protection of pages. Writable and executable at once is not possible.

@@ -1,6 +1,8 @@
 //! Free memory returns to the kernel: at once by `release_free`, and automatically after a delay if much of it is free. Live
 //! allocations keep their bytes. Purged pages read as zero when they are reused.
 
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -237,6 +239,25 @@ fn releasing_memory_does_not_disturb_concurrent_links_calls_and_removals() {
         done.store(true, Ordering::Relaxed);
         assert!(releaser.join().unwrap() > 0, "memory is returned during the links");
     });
+}
+
+/// A huge page of 32 MiB would back data that is not open, which no purge returns.
+#[test]
+fn data_has_no_huge_pages_on_kernels_where_they_are_larger_than_a_slab() {
+    own_process!();
+    if !require_that(Path::new("/sys/kernel/mm/transparent_hugepage").exists(), "a kernel with huge pages") {
+        return;
+    }
+    let options = SlabPoolOptions { window_size: 256 * MIB, ..Default::default() };
+    for memory in [SlabPool::new(options).unwrap(), SlabPool::with_mapper(SingleMapper, options).unwrap()] {
+        let one = written(&memory, [100, 100, 100]);
+        let data = one.address(SegmentKind::Data).value();
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapping = mappings().into_iter().find(|mapping| (mapping.start..mapping.end).contains(&data)).unwrap();
+        let (_, lines) = smaps.split_once(&format!("{:x}-{:x} ", mapping.start, mapping.end)).unwrap();
+        let flags = lines.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert_eq!(flags.split_whitespace().any(|flag| flag == "nh"), page_size() > 4096, "{flags}");
+    }
 }
 
 #[test]
