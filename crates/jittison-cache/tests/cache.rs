@@ -11,11 +11,17 @@ use jittison_cache::{CodeCache, Limits};
 type Get = extern "C" fn() -> u32;
 type Cache = CodeCache<u32, Function<Get>>;
 
-/// `mov $value, %eax; ret`, in a block of 256 bytes.
+/// A function that returns `value`, which has 16 bits, in a block of 256 bytes.
 fn compile(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, value: u32) -> Result<Function<Get>, Error> {
     let mut graph = GraphBuilder::new("contract");
-    let mut code = [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat();
-    code.resize(256, 0xcc);
+    let mut code = if cfg!(target_arch = "x86_64") {
+        // mov $value, %eax; ret
+        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat()
+    } else {
+        // mov w0, #value; ret
+        [0x5280_0000 | value << 5, 0xd65f_03c0].map(u32::to_le_bytes).concat()
+    };
+    code.resize(256, 0);
     let text = graph.add_block(NewBlock::code(code));
     graph.add_symbol(NewSymbol::function("run", text, 0));
     jit.link_graph(tracker, graph.finish()?)?;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jittison::link::ObjectBuffer;
 use jittison::{Error, Jit};
 use jittison_cache::ObjectCache;
-
-const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/add.o"));
+use jittison_test_tools::c;
 
 fn bytes(size: usize) -> ObjectBuffer {
     vec![0; size].into()
@@ -15,6 +14,7 @@ fn bytes(size: usize) -> ObjectBuffer {
 
 #[test]
 fn threads_of_several_sessions_compile_a_key_once_and_share_its_bytes() {
+    let Some(add) = c("int add(int a, int b) { return a + b; }") else { return };
     let (cache, compiled, start) = (ObjectCache::new(1 << 20), AtomicUsize::new(0), Barrier::new(8));
     let addresses: Vec<_> = std::thread::scope(|scope| {
         let run = || {
@@ -22,15 +22,15 @@ fn threads_of_several_sessions_compile_a_key_once_and_share_its_bytes() {
             start.wait();
             let compile = || {
                 compiled.fetch_add(1, Ordering::Relaxed);
-                Ok(ADD.to_vec().into())
+                Ok(add.clone().into())
             };
             let object = cache.get_or_compile("add", compile).unwrap();
             let address = object.as_ptr() as usize;
             let tracker = jit.main_dylib().create_tracker().unwrap();
             jit.link_object(&tracker, "add.o", object).unwrap();
             // Safety: the function has this signature.
-            let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add") }.unwrap();
-            assert_eq!(add.call(2, 3), 5);
+            let sum = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add") }.unwrap();
+            assert_eq!(sum.call(2, 3), 5);
             address
         };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
@@ -38,7 +38,7 @@ fn threads_of_several_sessions_compile_a_key_once_and_share_its_bytes() {
     });
     assert_eq!(compiled.load(Ordering::Relaxed), 1);
     assert!(addresses.iter().all(|address| *address == addresses[0]), "{addresses:?}");
-    assert_eq!((cache.misses(), cache.hits(), cache.len(), cache.bytes()), (1, 7, 1, ADD.len() as u64));
+    assert_eq!((cache.misses(), cache.hits(), cache.len(), cache.bytes()), (1, 7, 1, add.len() as u64));
 }
 
 #[test]
