@@ -262,8 +262,9 @@ impl EdgeKind {
         matches!(self, EdgeKind::Aarch64(Aarch64Relocation::TlsieAdrGottprelPage21))
     }
 
-    /// Whether the instruction makes or loads from the symbol's address, which it reaches only if that is near.
-    const fn is_narrow_instruction(self) -> bool {
+    /// Whether the instruction makes an address, or loads from it, which it reaches only if that is near, and for which a thunk may
+    /// stand.
+    pub(crate) const fn is_narrow_instruction(self) -> bool {
         match self {
             EdgeKind::Aarch64(relocation) => relocation.row().is_narrow_instruction(),
             _ => false,
@@ -286,7 +287,6 @@ impl EdgeKind {
     const fn bit(self) -> u32 {
         use EdgeKind::*;
         match self.general() {
-            _ if self.is_narrow_instruction() => 30,
             Pointer64 => 0,
             Pointer32 => 1,
             Pointer32Signed => 2,
@@ -400,10 +400,6 @@ impl KindSet {
     pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
     /// Kinds of references that a compiler uses for data if it assumes that the data is near.
     pub(crate) const NEAR: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
-
-    /// Kinds of instructions that make an address of a few bits, or load from it, and for which a thunk may stand. Their general kind
-    /// is that of other fields, too.
-    pub(crate) const NARROW_INSTRUCTION: KindSet = KindSet(1 << 30);
 
     /// No kind: the relocation type makes no edge.
     pub(crate) const NO_EDGE: KindSet = KindSet(1 << 63);

@@ -450,9 +450,6 @@ impl ResolvedLink<'_> {
             EdgeKind::Pointer32 | EdgeKind::Pointer32Signed => {
                 "the code must be placed below 2 GiB: compile it with -fPIC"
             }
-            kind if is_short_distance(kind) => {
-                "the instruction reaches 1 MiB, and code and data may be further apart: compile with -mcmodel=small"
-            }
             kind if kind == EdgeKind::Delta32 || is_distance(kind) => {
                 "the symbol is out of reach: compile with -fPIC, so that the reference goes through the GOT"
             }
@@ -487,13 +484,6 @@ fn is_distance(kind: EdgeKind) -> bool {
     kind.formula().is_some_and(|formula| {
         formula.base == Base::Symbol && matches!(formula.frame, Frame::Place | Frame::Page) && kind.width() == 4
     })
-}
-
-/// Whether an instruction of the tiny code model holds the distance to data or to an entry of the GOT.
-fn is_short_distance(kind: EdgeKind) -> bool {
-    kind.formula().is_some_and(|formula| formula.base != Base::Branch && formula.frame == Frame::Place)
-        && kind.width() == 4
-        && kind.range().is_some_and(|(_, max)| max < 1 << 20)
 }
 
 pub(super) fn wide(address: ExecutorAddr) -> i128 {

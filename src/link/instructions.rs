@@ -61,6 +61,18 @@ impl ResolvedLink<'_> {
         })
     }
 
+    /// What the operand of a far reference stands for: the address of the symbol or of its entry in the GOT, plus the addend.
+    ///
+    /// # Errors
+    /// As [`formula_value`](Self::formula_value).
+    pub(super) fn far_address(&self, id: BlockId, edge: &Edge) -> Result<ExecutorAddr, Error> {
+        let Some(formula) = edge.kind.formula() else {
+            return Ok(self.address(edge.symbol).offset(edge.addend as u64));
+        };
+        let formula = Formula { frame: Frame::Unsigned, ..formula };
+        self.formula_value(id, edge, formula, ExecutorAddr::NULL).map(|address| ExecutorAddr::new(address as u64))
+    }
+
     /// The error for a value that is no multiple of what the field counts in.
     #[cold]
     pub(super) fn misaligned(&self, id: BlockId, edge: &Edge, value: i128, multiple: u64) -> Error {

@@ -129,7 +129,7 @@ pub(super) fn is_sequence(graph: &LinkGraph, edges: &[Edge], sequence: Sequence)
 
 /// Whether an edge may be part number `part` of the sequence that `first` begins. Entries of the GOT have no addends.
 fn is_part(sequence: Sequence, first: &Edge, edge: &Edge, part: usize) -> bool {
-    let is_next = u64::from(first.offset) + 4 * part as u64 == edge.offset.into();
+    let is_next = u64::from(first.offset) + 4 * part as u64 == u64::from(edge.offset);
     let has_entry = sequence != Sequence::Address;
     is_next && first.symbol == edge.symbol && first.addend == edge.addend && !(has_entry && edge.addend != 0)
 }

@@ -13,7 +13,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::arch::{KindSet, ThreadLocalEntry};
+use crate::arch::{Arch, KindSet, ThreadLocalEntry};
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::range_extension::reservation::RangeExtension;
@@ -81,7 +81,7 @@ impl Tables {
             let (size, align) = (self.stub_targets.len() as u64 * self.stub_size, self.stub_size);
             self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, align));
         }
-        if may_be_far || uses.kinds.has_any_of(KindSet::NARROW_INSTRUCTION) {
+        if may_be_far || graph.arch != Arch::QUICK {
             self.range_extension = RangeExtension::reserve(graph);
         }
     }

@@ -20,9 +20,14 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the instruction makes the symbol's address or its page, or loads from the address.
+    /// Whether the instruction makes the address of the symbol or of an entry, or loads from it, or makes the symbol's page. The page
+    /// of an entry is always in reach.
     pub(crate) const fn is_narrow_instruction(&self) -> bool {
-        matches!(self.formula.base, Base::Symbol) && matches!(self.field, Field::Adr | Field::Adrp | Field::Literal)
+        match (self.formula.base, self.field) {
+            (Base::Branch, _) => false,
+            (Base::Symbol, Field::Adrp) => true,
+            (_, field) => matches!(field, Field::Adr | Field::Literal),
+        }
     }
 
     /// Whether the value is a distance of a thread-local variable, or loads one, in an instruction that can move to a thunk.

@@ -64,18 +64,23 @@ impl RangeExtender {
         let starts: Vec<u64> = starts.iter().map(|(_, start)| *start).collect();
         let mut fields: Vec<u32> = graph.edges(id).iter().map(|edge| edge.offset).collect();
         fields.sort_unstable();
-        let value_of = |edge: &Edge| match link.thunks {
-            Some(thunks) if edge.kind.has_fixed_distance() => thunks.distance(edge),
-            _ => FarValue::Address(link.address(edge.symbol).offset(edge.addend as u64).value()),
+        let is_computed = |edge: &Edge| {
+            link.thunks.is_some()
+                && edge.kind.has_fixed_distance()
+                && link.needs_thunk(id, edge).is_ok_and(|needs_thunk| needs_thunk)
         };
-        let (distances, addresses_of): (Vec<Edge>, Vec<Edge>) =
-            far.iter().partition(|edge| edge.kind.has_fixed_distance());
+        let value_of = |edge: &Edge| match link.thunks {
+            Some(thunks) if is_computed(edge) => Ok(thunks.distance(edge)),
+            _ => link.far_address(id, edge).map(|address| FarValue::Address(address.value())),
+        };
+        let (distances, addresses_of): (Vec<Edge>, Vec<Edge>) = far.iter().partition(|edge| is_computed(edge));
         let thunks = link.tables.range_extension.thunks().map(|thunks| graph.block_address(thunks, addresses));
         let distance_thunks = link.thunks.map(|thunks| thunks.first_thunk());
         let RangeExtender { thunks: code, distance_thunks: distance_code, .. } = self;
         for (far, first, thunks) in [(addresses_of, thunks, code), (distances, distance_thunks, distance_code)] {
-            let reference = |edge: &Edge| FarReference { offset: edge.offset, kind: edge.kind, value: value_of(edge) };
-            let references: Vec<FarReference> = far.iter().map(reference).collect();
+            let reference =
+                |edge: &Edge| Ok(FarReference { offset: edge.offset, kind: edge.kind, value: value_of(edge)? });
+            let references = far.iter().map(reference).collect::<Result<Vec<FarReference>, Error>>()?;
             let code = FarCode {
                 content,
                 address: graph.block_address(id, addresses).value(),
@@ -86,7 +91,7 @@ impl RangeExtender {
             };
             graph.arch.extend_code(&code, bytes, thunks).map_err(|fault| {
                 let (edge, instruction) = (&far[fault.reference], content.get(fault.instruction).unwrap_or(&[]));
-                match edge.kind.has_fixed_distance() {
+                match is_computed(edge) {
                     true => thread_locals::not_computed(graph, id, edge, instruction, &fault.problem),
                     false => refusal(link, id, edge, instruction, &fault.problem),
                 }

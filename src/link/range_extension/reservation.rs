@@ -72,9 +72,26 @@ impl RangeExtension {
 /// one belongs to an object of the same dylib, which is near unless this object is below 2 GiB.
 fn may_be_far(graph: &LinkGraph, edge: &Edge) -> bool {
     let symbol = &graph.symbols[edge.symbol.index()];
-    (KindSet::NEAR.contains(edge.kind) || KindSet::NARROW_INSTRUCTION.contains(edge.kind))
+    if edge.kind.is_narrow_instruction() {
+        return may_be_beyond_instruction(graph, edge);
+    }
+    KindSet::NEAR.contains(edge.kind)
         && symbol.definition == Definition::External
         && (!symbol.is_hidden || graph.may_need_low_memory())
+}
+
+/// The same for an instruction that reaches 4 GiB, or 1 MiB. Segments and the objects of a dylib may be further apart than 1 MiB.
+fn may_be_beyond_instruction(graph: &LinkGraph, edge: &Edge) -> bool {
+    let is_short = edge.kind.range().is_some_and(|(_, max)| max < 1 << 21);
+    let is_entry = edge.kind.formula().is_some_and(|formula| formula.base.is_entry());
+    let symbol = &graph.symbols[edge.symbol.index()];
+    match symbol.definition {
+        Definition::Nowhere => false,
+        _ if is_entry => is_short,
+        Definition::External => is_short || !symbol.is_hidden || graph.may_need_low_memory(),
+        Definition::Absolute(_) => true,
+        Definition::Block(block, _) => is_short && graph.blocks[block.index()].pool != SegmentKind::Code,
+    }
 }
 
 fn is_exception_table(graph: &LinkGraph, id: BlockId, block: &Block) -> bool {

@@ -38,13 +38,15 @@ pub(crate) fn check_field(section: &dyn SectionView, relocation: &Relocation) ->
     if matches!(name, "JUMP26" | "CALL26") && leads_by_veneer(section, relocation, place, old as u32, found as u32) {
         return Ok(range);
     }
-    if distance_thunk::is_moved(section, relocation, name, place, found as u32)
-        || address_thunk::is_moved(section, relocation, place, old as u32, found as u32)
-    {
+    if distance_thunk::is_moved(section, relocation, name, place, found as u32) {
+        return Ok(range);
+    }
+    let bases = bases(section, relocation, name)?;
+    if address_thunk::is_moved(section, relocation, &bases, place, old as u32, found as u32) {
         return Ok(range);
     }
     let mut expected = Vec::new();
-    for base in bases(section, relocation, name)? {
+    for base in bases {
         let value = value(name, base, place, section.got_address());
         let stored = stored(name, old, value).map(|stored| stored & u64::MAX >> (64 - 8 * content.len()));
         if stored == Some(found) {
