@@ -70,6 +70,27 @@ fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
     assert_eq!(report["removal"]["is_complete"], true, "{report:#}");
 }
 
+// Seen red: the thread counted, so nothing was removed.
+#[test]
+fn threads_of_a_preloaded_library_are_none_of_the_program() {
+    const PRELOADED: &str = "#include <pthread.h>
+        #include <unistd.h>
+        static void *wait_for_ever(void *nothing) { for (;;) pause(); return nothing; }
+        __attribute__((constructor)) static void start(void) { pthread_t thread; pthread_create(&thread, 0, wait_for_ever, 0); }";
+    let twins = Twins::build(GNU, &["-O1"], "preloaded", &["threads_main.cpp", "threads_worker.cpp"]);
+    std::fs::write(twins.directory.join("preloaded.c"), PRELOADED).expect("the directory is writable");
+    let options = ["-shared", "-fPIC", "preloaded.c", "-o", "preloaded.so"];
+    tool("gcc", &twins.directory).args(options).unwrap();
+    for (mode, status, hindrance) in
+        [("join", 4, Value::Null), ("detach", 5, "1 threads of the program were still running".into())]
+    {
+        let mut command = jittison(&twins.directory);
+        command.env("LD_PRELOAD", twins.directory.join("preloaded.so"));
+        command.arg("run").args(&twins.objects).args(["--report", "report.json", "--", mode]).assert().code(status);
+        assert_eq!(report(&twins.directory)["removal"]["hindrance"], hindrance, "{mode}");
+    }
+}
+
 #[test]
 fn another_entry_can_be_chosen() {
     let directory = directory();

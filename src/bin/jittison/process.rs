@@ -1,5 +1,7 @@
-//! Reads the memory use and the thread count of this process from `/proc`. Opens libraries by the names that users type.
+//! Reads the memory use and the threads of this process from `/proc`. Opens libraries by the names that users type.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,23 +26,40 @@ impl Footprint {
     }
 }
 
-/// The number of threads of a process besides its first one, and besides those with which an executor and its controller serve
-/// each other. Waits a short time for threads that are ending.
-pub fn other_threads(process: u32) -> usize {
-    let started = Instant::now();
-    let is_counted = |thread: &fs::DirEntry| {
-        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        !name.starts_with("jittison-lane")
-    };
-    loop {
-        let threads = fs::read_dir(format!("/proc/{process}/task"));
-        let others = threads.map_or(0, |threads| threads.flatten().filter(is_counted).count().saturating_sub(1));
-        // The kernel lists a thread for a moment after it was joined.
-        if others == 0 || started.elapsed() > MAX_WAIT {
-            return others;
-        }
-        std::thread::sleep(POLL_INTERVAL);
+/// The threads of a process that runs no program yet: its first one, and those of libraries that it was started with or of an
+/// emulator.
+pub struct FirstThreads {
+    process: u32,
+    threads: HashSet<OsString>,
+}
+
+impl FirstThreads {
+    pub fn of(process: u32) -> FirstThreads {
+        FirstThreads { process, threads: threads(process).map(|thread| thread.file_name()).collect() }
     }
+
+    /// The number of further threads, besides those with which an executor and its controller serve each other. Waits a short time
+    /// for threads that are ending.
+    pub fn count_others(&self) -> usize {
+        let started = Instant::now();
+        let is_counted = |thread: &fs::DirEntry| {
+            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            !self.threads.contains(&thread.file_name()) && !name.starts_with("jittison-lane")
+        };
+        loop {
+            let others = threads(self.process).filter(is_counted).count();
+            // The kernel lists a thread for a moment after it was joined.
+            if others == 0 || started.elapsed() > MAX_WAIT {
+                return others;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// The threads of a process by their numbers; none if `/proc` is not mounted.
+fn threads(process: u32) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
 }
 
 /// Opens a shared library by path, by file name, or by the bare name that linkers accept after `-l`.

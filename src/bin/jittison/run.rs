@@ -33,7 +33,7 @@ use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
 use crate::offline;
 use crate::output::{FAILED, message_of, print_error};
 use crate::place::open_archive_to_watch;
-use crate::process::other_threads;
+use crate::process::FirstThreads;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
 use crate::watch::Followed;
@@ -45,6 +45,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 
 /// As [`run`]. With `followed`, the objects of the first dylib are reloaded when they change.
 pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Followed>) -> Result<(), String> {
+    let own_threads = FirstThreads::of(std::process::id());
     // First the steps that find mistakes of the command line.
     let report_file = args.report.as_deref().map(create_file).transpose()?;
     let program = followed.as_ref().and_then(|followed| followed.build.program());
@@ -56,6 +57,9 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let unreceived = Unreceived::default();
     let executor = args.executor.as_ref().map(|path| start_executor(path.as_deref())).transpose()?;
+    // Threads of a process of another machine cannot be counted.
+    let is_far = args.executor.as_ref().is_some_and(|path| Far::of(path.as_deref()).is_some());
+    let near_threads = executor.as_ref().filter(|_| !is_far).map(|executor| FirstThreads::of(executor.id()));
     let jit = if args.no_exec {
         offline_session(args)?
     } else {
@@ -118,7 +122,7 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
     if threads > 0 {
         // The workers end, so that the program starts in a process without other threads.
         jit.session().dismiss_workers();
-        other_threads(std::process::id());
+        own_threads.count_others();
     }
     failures.add(unreceived.take());
     failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
@@ -133,11 +137,8 @@ pub fn run_program(args: &RunArgs, matches: &ArgMatches, followed: Option<Follow
 
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
     let process_id = std::process::id();
-    // Threads of a process of another machine cannot be counted.
-    let is_far = args.executor.as_ref().is_some_and(|path| Far::of(path.as_deref()).is_some());
-    let near = executor.as_ref().filter(|_| !is_far);
-    let running_process = near.map_or(process_id, ExecutorProcess::id);
-    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, running_process, following: None };
+    let first_threads = near_threads.unwrap_or(own_threads);
+    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id, first_threads, following: None };
     if args.no_exec {
         cleanup.finish();
         return Ok(());
@@ -401,8 +402,8 @@ struct Cleanup {
     report: Report,
     /// The process that linked the program.
     process_id: u32,
-    /// The process that runs the program.
-    running_process: u32,
+    /// Those of the process that runs the program.
+    first_threads: FirstThreads,
     /// What follows the files, and what reloads them. `None` without `watch`.
     following: Option<(Follower, Arc<Reloader>)>,
 }
@@ -443,7 +444,7 @@ impl Cleanup {
         }
         // The last versions belong to the program from here on.
         drop(self.following.take());
-        let outcome = match other_threads(self.running_process) {
+        let outcome = match self.first_threads.count_others() {
             // The removal of the last tracker reclaims all, because they refer to each other.
             0 => match self.trackers.iter().map(ResourceTracker::remove).collect() {
                 Ok(removals) => Outcome::Removed(removals),
