@@ -1,7 +1,7 @@
-//! [`ForeignThreadLocals`]: thread-local blocks of objects for another machine than the executor's.
+//! [`ForeignThreadLocals`]: thread-local blocks of objects that are linked and never run.
 //!
-//! Nothing runs such code here, so no C library has its blocks. They get the numbers and the places that the blocks of a program
-//! and its libraries would have: one after the other, next to the thread pointer.
+//! No C library has such blocks. They get the places that the blocks of a program and its libraries would have: one after the other,
+//! next to the thread pointer. Their numbers are none of the process, whose variables the code may name, too.
 
 use crate::arch::Arch;
 use crate::base::TlsIndex;
@@ -9,12 +9,12 @@ use crate::host::ThreadLocalBlock;
 use crate::link::ThreadLocalPlan;
 use crate::sync::{Mutex, Rank};
 
-/// The thread-local blocks of a layer that links for another machine.
+/// The thread-local blocks of a layer whose code never runs.
 pub(super) struct ForeignThreadLocals(Mutex<Blocks>);
 
 #[derive(Default)]
 struct Blocks {
-    /// By module number, which counts from one: distance from the thread pointer, and alignment.
+    /// By module number, which counts from [`FIRST_NUMBER`]: distance from the thread pointer, and alignment.
     places: Vec<(i64, u64)>,
     /// Bytes next to the thread pointer that are taken.
     used: u64,
@@ -40,23 +40,28 @@ impl ForeignThreadLocals {
         let Blocks { places, used } = &mut *blocks;
         let static_offset = arch.place_thread_locals(used, plan.size, plan.align);
         places.push((static_offset, plan.align));
-        Box::new(ForeignBlock { number: places.len() as u32, static_offset, image: Some(image) })
+        let number = FIRST_NUMBER + (places.len() - 1) as u32;
+        Box::new(ForeignBlock { number, static_offset, image: Some(image) })
     }
 
-    /// A variable's distance from the thread pointer.
+    /// A variable's distance from the thread pointer. `None` for a variable of the process.
     pub(super) fn static_offset(&self, variable: TlsIndex) -> Option<i64> {
         self.place(variable.module).map(|(offset, _)| offset + i64::from(variable.offset))
     }
 
-    /// The alignment of a block in bytes; zero for an unknown one.
-    pub(super) fn alignment(&self, module: u32) -> u64 {
-        self.place(module).map_or(0, |(_, align)| align)
+    /// The alignment of a block in bytes. `None` for a block of the process.
+    pub(super) fn alignment(&self, module: u32) -> Option<u64> {
+        self.place(module).map(|(_, align)| align)
     }
 
     fn place(&self, module: u32) -> Option<(i64, u64)> {
-        self.0.lock().places.get((module as usize).checked_sub(1)?).copied()
+        let index = module.checked_sub(FIRST_NUMBER)? as usize;
+        self.0.lock().places.get(index).copied()
     }
 }
+
+/// More than the C library gives its blocks.
+const FIRST_NUMBER: u32 = 1 << 20;
 
 impl ThreadLocalBlock for ForeignBlock {
     fn number(&self) -> u32 {

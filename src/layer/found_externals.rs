@@ -34,22 +34,25 @@ fn with_thread_locals(
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
 ) -> RecycledVec<FoundExternal> {
     let LayerInner { executor, foreign_thread_locals: foreign, .. } = layer;
-    let is_foreign = placed.graph().arch != executor.arch();
+    // Of another machine, the process has no variable that the code could use.
+    let of_process = || (placed.graph().arch == executor.arch()).then_some(executor);
     let needs_distances = !is_one_block(placed, found.clone());
     let convert = |(external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))| {
         let static_offset = || {
             let variable = TlsIndex::from_address(address);
             let is_needed = external.needs_static_tls && needs_distances;
-            match is_needed {
-                true if is_foreign => foreign.static_offset(variable),
-                true => executor.static_offset(variable, external.name),
-                false => None,
+            if !is_needed {
+                return None;
             }
+            let offset = foreign.static_offset(variable);
+            offset.or_else(|| of_process()?.static_offset(variable, external.name))
         };
         let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
         let module = TlsIndex::from_address(address).module;
-        let block_align =
-            || if is_foreign { foreign.alignment(module) } else { executor.thread_local_alignment(module) };
+        let block_align = || {
+            let align = foreign.alignment(module);
+            align.or_else(|| Some(of_process()?.thread_local_alignment(module))).unwrap_or(0)
+        };
         FoundExternal {
             address,
             is_callable: flags.contains(SymbolFlags::CALLABLE),

@@ -20,7 +20,7 @@
 //! | `group_members.rs`, `symbol_set.rs`, `link_report.rs` | members of COMDAT groups, a set of symbols, what observers hear of a link |
 //! | `hidden_names.rs` | weak names that some object of a dylib declares hidden, which are hidden for all |
 //! | `layer_inner.rs` | what the layer and its links share, which is the resource manager; the memory of one linked object |
-//! | `machine.rs`, `foreign_thread_locals.rs` | the machine that the layer links for; thread-local blocks for another one than the executor's |
+//! | `machine.rs`, `foreign_thread_locals.rs` | the machine that the layer links for; thread-local blocks of code that never runs |
 //! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `link_report.rs` | what observers get to know about a link |

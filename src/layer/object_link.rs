@@ -386,7 +386,8 @@ impl ClaimMap {
             PlanStage::Pruned => hooks.pruned(graph, &|| self.promises(responsibility.symbols())),
         })?;
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
-        let thread_locals = ThreadLocals::place(&mut placed, &*layer.executor, &layer.foreign_thread_locals)?;
+        let LayerInner { memory, executor, foreign_thread_locals, .. } = layer;
+        let thread_locals = ThreadLocals::place(&mut placed, &**memory, &**executor, foreign_thread_locals)?;
         hooks.placed(&mut placed)?;
         match placed.graph().has_changes() {
             false => responsibility.locate(|symbol| match self.index_of(symbol) {

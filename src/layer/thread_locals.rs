@@ -32,22 +32,22 @@ pub(super) struct ThreadLocals {
 
 impl ThreadLocals {
     /// Loads the block of a link, if it has one, and gives the link its module number and static offset. `foreign` takes the
-    /// block of code for another machine than the executor's, which never runs.
+    /// block of code that never runs.
     ///
     /// # Errors
     /// The C library refuses. The error has its text.
     pub(super) fn place(
         placed: &mut PlacedLink,
+        memory: &dyn MemoryManager,
         executor: &dyn Executor,
         foreign: &ForeignThreadLocals,
     ) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_complete) = placed.thread_local_image()?;
         let static_tls = if plan.is_static && is_complete { StaticTls::Wanted } else { StaticTls::NotNeeded };
-        let arch = placed.graph().arch;
-        let block = match arch == executor.arch() {
+        let block = match memory.can_run() {
             true => executor.load_thread_locals(&image, plan.size, plan.align, static_tls),
-            false => Ok(foreign.add(arch, &plan, image)),
+            false => Ok(foreign.add(placed.graph().arch, &plan, image)),
         };
         let mut block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
         if is_complete {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use predicates::str::contains;
 
-use jittison_test_support::require;
+use jittison_test_support::{require, require_x86_64};
 
 use crate::native::{FAILED, directory, error_text, jittison, tool};
 
@@ -99,6 +99,27 @@ fn missing_symbols_are_null_with_phony_externals() {
     let check = |more: &[&str]| jittison(&directory).args(["check", "--rules", "rules", "a.o"]).args(more).assert();
     check(&["--phony-externals"]).success();
     check(&[]).code(FAILED).stderr(contains("`nowhere`"));
+}
+
+// Seen red: the C library of the process placed the blocks.
+#[test]
+fn thread_local_blocks_are_where_a_program_has_them() {
+    if !require_x86_64() {
+        return;
+    }
+    let directory = directory();
+    let object = |name: &str, block: &str| {
+        let section = ".section .tdata,\"awT\",@progbits";
+        let source = format!(".data\n.globl {name}\n{name}: .long variable@tpoff\n{section}\n{block}");
+        fs::write(directory.join(format!("{name}.s")), source).unwrap();
+        tool("gcc", &directory).args(["-c", &format!("{name}.s"), "-o", &format!("{name}.o")]).unwrap();
+    };
+    object("first", ".balign 64\n.quad 5\nvariable: .quad 7\n");
+    object("second", "variable: .quad 8\n");
+    // The first block ends at the thread pointer, and the second one before it.
+    let rules = "# jitlink-check: *{4}first = 0xffffffc8\n# jitlink-check: *{4}second = 0xffffffb8\n";
+    fs::write(directory.join("rules"), rules).unwrap();
+    jittison(&directory).args(["check", "--rules", "rules", "first.o", "second.o"]).assert().success().stderr("");
 }
 
 #[test]
