@@ -7,7 +7,7 @@ use std::path::Path;
 use jittison_test_support::require;
 use serde_json::Value;
 
-use crate::native::{FAILED, directory, jittison};
+use crate::native::{FAILED, cargo_jittison, directory, jittison};
 use crate::watch::Watched;
 
 /// The loop that runs. For each line of its input it writes what `parts::answer` says.
@@ -116,9 +116,6 @@ fn functions_of_a_cargo_package_follow() {
 
 #[test]
 fn a_cargo_package_that_runs_in_an_executor_follows() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     let files = [("src/main.rs", MAIN), ("src/parts.rs", &*part("format!(\"first {number}\")", ""))];
     let Some(mut program) = Running::start_with(&["--executor"], &files, "") else { return };
     assert_eq!(program.ask(), "first 1");
@@ -499,10 +496,7 @@ fn cargo_finds_the_command_and_passes_the_arguments_of_the_program_on() {
     save(&directory, "src/bin/one.rs", &main("one"));
     save(&directory, "src/bin/two.rs", &main("two"));
     save(&directory, "examples/three.rs", &main("three"));
-    let cargo = |arguments: &[&str]| {
-        let mut command = assert_cmd::cargo_bin_cmd!("cargo-jittison");
-        command.current_dir(&*directory).args(["jittison", "run"]).args(arguments).assert()
-    };
+    let cargo = |arguments: &[&str]| cargo_jittison(&directory).args(["jittison", "run"]).args(arguments).assert();
     let several = cargo(&["--", "a"]).code(FAILED).get_output().stderr.clone();
     let several = String::from_utf8_lossy(&several).into_owned();
     assert!(

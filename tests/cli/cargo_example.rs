@@ -9,7 +9,7 @@ use jittison_test_support::{require, require_that};
 use predicates::str::contains;
 
 use crate::cargo::save;
-use crate::native::directory;
+use crate::native::{cargo_jittison, directory};
 use crate::watch::Watched;
 
 #[test]
@@ -27,9 +27,12 @@ fn the_example_serves_pages_that_follow() {
         return;
     }
     // Its tests. They have the same dependencies, which are built once.
-    let mut tests = assert_cmd::cargo_bin_cmd!("cargo-jittison");
-    tests.current_dir(&*directory).args(["jittison", "run", "--tests", "--bin", "watch_rust"]);
-    tests.assert().success().stdout(contains("test pages::tests::notes_are_in_the_book ... ok"));
+    let mut tests = cargo_jittison(&directory);
+    tests
+        .args(["jittison", "run", "--tests", "--bin", "watch_rust"])
+        .assert()
+        .success()
+        .stdout(contains("test pages::tests::notes_are_in_the_book ... ok"));
 
     let arguments = ["--cargo", "--", "0"].map(String::from);
     let mut watched = Watched::start_in(directory, &arguments);

@@ -7,7 +7,7 @@ use jittison_test_support::require;
 use predicates::str::contains;
 
 use crate::cargo::{MAIN, Running, part, save};
-use crate::native::{FAILED, directory};
+use crate::native::{FAILED, cargo_jittison, directory};
 
 /// An integration test that answers each line of its input, and one that fails.
 const INTEGRATION_TEST: &str = r#"
@@ -74,9 +74,8 @@ fn tested_package(directory: &Path) {
 
 /// `cargo jittison run` of the package in `tested`, in the folder around it.
 fn cargo(directory: &Path, arguments: &[&str]) -> Assert {
-    let mut command = assert_cmd::cargo_bin_cmd!("cargo-jittison");
-    command.current_dir(directory).args(["jittison", "run", "--manifest-path", "tested/Cargo.toml"]);
-    command.args(arguments).assert()
+    let options = ["jittison", "run", "--manifest-path", "tested/Cargo.toml"];
+    cargo_jittison(directory).args(options).args(arguments).assert()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use jittison_test_support::{PrivateDir, require};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::native::{directory, jittison};
+use crate::native::{directory, jittison, words_of};
 use crate::watch::{MAIN, Watched};
 
 /// A project with its sources in `src` and a header in `include`.
@@ -44,7 +44,8 @@ impl Project {
     /// The entry of a source, as CMake writes it, with optimisation and without the flags that a reload needs.
     fn entry(&self, name: &str, target: &str) -> Value {
         let output = format!("CMakeFiles/{target}.dir/{name}.c.o");
-        let command = format!("gcc -O2 -DNAME=\\\"{name}\\\" -I../include -o {output} -c ../src/{name}.c");
+        let command =
+            format!("{} -O2 -DNAME=\\\"{name}\\\" -I../include -o {output} -c ../src/{name}.c", words_of("gcc"));
         json!({ "directory": self.directory.join("build"), "command": command, "file": format!("../src/{name}.c"), "output": output })
     }
 
@@ -88,7 +89,8 @@ fn other_files_that_are_written_all_the_time_hold_no_build_back() {
 
 fn project() -> Project {
     let project = Project::new(STEP, HALF, HEADER);
-    let arguments = ["gcc", "-O2", "-I../include", "-MD", "-MF", "main.d", "-c", "../src/main.c"];
+    let gcc = words_of("gcc");
+    let arguments = [&*gcc, "-O2", "-I../include", "-MD", "-MF", "main.d", "-c", "../src/main.c"];
     let main = json!({ "directory": project.directory.join("build"), "arguments": arguments, "file": "../src/main.c" });
     project.write_database(&[main, project.entry("step", "app"), project.entry("half", "app")]);
     project
@@ -175,8 +177,8 @@ fn the_flags_that_a_reload_needs_are_added() {
         format!("{MAIN} static long calls = 0x100; {more} long step(long n) {{ calls++; return {sum}; }}")
     };
     project.save("src/main.c", &main("", "calls - 0x100"));
-    let script = "echo \"$@\" >>log; exec gcc \"$@\"";
-    project.write_database(&[entry_of_script(&project, "main", "-O2 -flto -fno-pic", script)]);
+    let script = format!("echo \"$@\" >>log; exec {} \"$@\"", words_of("gcc"));
+    project.write_database(&[entry_of_script(&project, "main", "-O2 -flto -fno-pic", &script)]);
     let mut program = project.start(&[]);
     assert_eq!(program.ask(), "1");
     save(&program.directory, "src/main.c", &main("static long more = 100;", "calls - 0x100 + more++"));
@@ -192,10 +194,11 @@ fn the_flags_that_a_reload_needs_are_added() {
 #[test]
 fn options_are_added_before_the_double_dash_of_a_command() {
     // With a program before the compiler that has a `--` of its own. gcc has none.
-    for compiler in ["clang-19", "env -- clang-19"] {
-        if require("clang-19").is_none() {
-            return;
-        }
+    if require("clang-19").is_none() {
+        return;
+    }
+    let clang = words_of("clang-19");
+    for compiler in [clang.clone(), format!("env -- {clang}")] {
         let project = project();
         let mut half = project.entry("half", "app");
         half["command"] = json!(format!("{compiler} -O2 -I../include -o half.o -c -- ../src/half.c"));
@@ -217,7 +220,7 @@ fn arguments_of_response_files_are_those_of_the_command() {
     project.save("build/more.rsp", "-I ../include \"-DTEXT=\\\"a b\\\"\"");
     project.save("src/half.c", "#include \"half.h\"\nlong half(long n) { return n / (TWO) + sizeof TEXT - 4; }");
     let mut half = project.entry("half", "app");
-    half["command"] = json!("gcc @all.rsp ../src/half.c");
+    half["command"] = json!(format!("{} @all.rsp ../src/half.c", words_of("gcc")));
     half.as_object_mut().expect("it is an entry").remove("output");
     let other = json!({ "directory": project.directory.join("build"), "command": "false -o x.dir/half.o", "file": "../src/half.c" });
     project.write_database(&[project.entry("main", "app"), project.entry("step", "app"), half, other]);
@@ -234,8 +237,10 @@ fn arguments_of_response_files_are_those_of_the_command() {
 fn a_source_that_is_saved_after_the_compiler_read_it_follows() {
     let project = project();
     // Saves the source once, after it compiled it, and not when it is asked for its flags.
-    let script = "gcc \"$@\" || exit; case \"$*\" in *half.c*) [ -e saved ] || { touch saved; sed -i 's|n / 2|n * 3|' ../src/half.c; };; esac";
-    let half = entry_of_script(&project, "half", "-O2", script);
+    let save =
+        "case \"$*\" in *half.c*) [ -e saved ] || { touch saved; sed -i 's|n / 2|n * 3|' ../src/half.c; };; esac";
+    let script = format!("{} \"$@\" || exit; {save}", words_of("gcc"));
+    let half = entry_of_script(&project, "half", "-O2", &script);
     project.write_database(&[project.entry("main", "app"), project.entry("step", "app"), half]);
     let mut program = project.start(&[]);
     let event = program.event();
@@ -306,6 +311,11 @@ fn a_program_whose_sources_cannot_be_compiled_is_not_started() {
     let mut tool = jittison(&project.directory);
     let refused = tool.args(["watch", "--compile-commands", "build"]).assert().code(125);
     refused.stderr(contains("nonsense")).stderr(contains("the program was not started"));
+}
+
+#[test]
+fn a_compiler_that_is_missing_is_named() {
+    let project = project();
     let missing = json!({ "directory": "/", "command": "no-such-compiler a.c", "file": "a.c" });
     project.write_database(&[missing]);
     let mut tool = jittison(&project.directory);
@@ -322,7 +332,8 @@ fn a_database_of_cmake_is_understood() {
          add_executable(app src/main.c src/step.c src/half.c)\nadd_executable(more src/main.c src/step.c src/half.c)",
     );
     let options = ["-S", ".", "-B", "build", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_BUILD_TYPE=Release"];
-    let made = Command::from_std(cmake).current_dir(&*project.directory).args(options).ok();
+    let compiler = format!("-DCMAKE_C_COMPILER={}", words_of("gcc"));
+    let made = Command::from_std(cmake).current_dir(&*project.directory).args(options).arg(compiler).ok();
     made.expect("cmake makes a build");
     let mut program = project.start(&["--only", "more.dir"]);
     assert_eq!(program.ask(), "50");

@@ -7,7 +7,9 @@ use jittison_test_tools::require_that;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::native::{GNU, Twins, compile, directory, error_text, fails, has_failed, jittison, tool};
+use crate::native::{
+    GNU, OTHER, OWN, Twins, compile, directory, error_text, fails, has_failed, jittison, tool, wrong_architecture,
+};
 
 /// Writes the bytes to `bad.o`. Both subcommands must refuse the file with the same message, which names it.
 fn refused(directory: &Path, bytes: &[u8], about: &str) -> String {
@@ -80,11 +82,10 @@ fn an_object_for_another_machine_is_refused_by_name() {
         let message = refused(&directory, &for_machine(machine), name);
         assert!(message.contains(&format!("wrong architecture: e_machine is {name}")), "{message}");
     }
-    // `inspect` reads objects for AArch64, so this one is refused only where it would run.
-    fs::write(directory.join("bad.o"), for_machine(183)).expect("a file for the object");
-    let refusal =
-        "cannot link bad.o: wrong architecture: e_machine is AArch64 (183), but this session links x86-64 (62)";
-    has_failed(jittison(&directory).args(["run", "bad.o"]).assert()).stderr(contains(refusal));
+    // `inspect` reads objects for both architectures, so this one is refused only where it would run.
+    fs::write(directory.join("bad.o"), for_machine(OTHER.number)).expect("a file for the object");
+    has_failed(jittison(&directory).args(["run", "bad.o"]).assert())
+        .stderr(contains(format!("cannot link bad.o: {}", wrong_architecture(OTHER, OWN))));
     for (place, value) in [(4, 1), (5, 2)] {
         let mut bytes = object.clone();
         bytes[place] = value;
@@ -200,13 +201,15 @@ fn object(directory: &Path, name: &str, source: &str) -> String {
     object
 }
 
+/// A relocation that only a linker writes.
+const RELATIVE: &str = if cfg!(target_arch = "x86_64") { "R_X86_64_RELATIVE" } else { "R_AARCH64_RELATIVE" };
+
 const NO_STACK: &str = ".section .note.GNU-stack,\"\",@progbits\n";
 
 #[test]
 fn a_cascade_is_reported_by_its_first_cause_once() {
     let directory = directory();
-    let refused =
-        format!(".text\n.globl c\nc: ret\n.data\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, c\n{NO_STACK}");
+    let refused = format!(".text\n.globl c\nc: ret\n.data\nplace: .quad 0\n.reloc place, {RELATIVE}, c\n{NO_STACK}");
     let objects = [
         object(&directory, "main.c", "extern int a(void); int main(void) { return a(); }"),
         object(&directory, "a.c", "extern int b(void); int a(void) { return b(); }"),
@@ -226,17 +229,21 @@ fn a_cascade_is_reported_by_its_first_cause_once() {
         for arguments in [&threads[0], &threads[1], &without_running, &[&["map"][..], &files].concat()] {
             let message = error_text(&fails(&directory, arguments));
             assert_eq!(message.matches("cannot link c.o: ").count(), 1, "{arguments:?}: {message}");
-            assert!(message.contains("R_X86_64_RELATIVE (section `.data`, offset 0x0, symbol `c`)"), "{message}");
+            let place = format!("{RELATIVE} (section `.data`, offset 0x0, symbol `c`)");
+            assert!(message.contains(&place), "{message}");
             assert!(!message.contains("not found") && !message.contains("was removed"), "{arguments:?}: {message}");
         }
     }
 }
 
+/// The instruction of a call.
+const CALL: &str = if cfg!(target_arch = "x86_64") { "call" } else { "bl" };
+
 #[test]
 fn thousands_of_missing_symbols_and_failures_make_a_short_message() {
     let directory = directory();
-    let calls: String = (0..5_000).map(|number| format!("call missing{number}@plt\n")).collect();
-    object(&directory, "many.s", &format!(".text\n.globl main\n.type main, @function\nmain:\n{calls}ret\n{NO_STACK}"));
+    let calls: String = (0..5_000).map(|number| format!("{CALL} missing{number}\n")).collect();
+    object(&directory, "many.s", &format!(".text\n.globl main\n.type main, %function\nmain:\n{calls}ret\n{NO_STACK}"));
     let message = error_text(&fails(&directory, &["run", "many.o"]));
     assert!(
         message.contains("`missing0`, `missing1`, ") && message.contains("and 4992 more (needed by many.o)"),

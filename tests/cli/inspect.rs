@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use jittison_test_support::asm;
+use jittison_test_support::{INPUT, OUTPUT, asm, build};
 use serde_json::Value;
 
 use crate::native::{GNU, compile, directory, jittison, tool, toolchains};
@@ -82,6 +82,9 @@ fn inspect_shows_the_sections_symbols_and_relocations_of_readelf() {
     }
 }
 
+/// How the names of relocation types begin.
+const RELOCATION: &str = if cfg!(target_arch = "x86_64") { "R_X86_64_" } else { "R_AARCH64_" };
+
 /// Counts by section and relocation type.
 type Relocations = BTreeMap<(String, String), usize>;
 
@@ -102,7 +105,7 @@ fn relocations_by_readelf(directory: &Path, object: &str) -> Relocations {
     for row in readelf(directory, "-r", object).lines() {
         if let Some(name) = row.strip_prefix("Relocation section '.rela") {
             section = name.split('\'').next().unwrap_or_default().to_string();
-        } else if let Some(kind) = row.split_whitespace().nth(2).filter(|kind| kind.starts_with("R_X86_64")) {
+        } else if let Some(kind) = row.split_whitespace().nth(2).filter(|kind| kind.starts_with(RELOCATION)) {
             *counts.entry((section.clone(), kind.to_string())).or_default() += 1;
         }
     }
@@ -205,7 +208,8 @@ fn the_tables_show_what_the_json_has() {
 fn inspect_shows_a_symbol_with_a_very_long_name() {
     let directory = directory();
     let name = "n".repeat(70_000);
-    let Some(object) = asm(&format!(".text\n.globl {name}\n{name}: ret\n.section .note.GNU-stack\n")) else { return };
+    let source = format!(".text\n.globl {name}\n{name}: ret\n.section .note.GNU-stack\n");
+    let Some(object) = build("gcc", source.as_bytes(), &["-x", "assembler", "-c", "-o", OUTPUT, INPUT]) else { return };
     fs::write(directory.join("long.o"), object).unwrap();
     let output = jittison(&directory).args(["inspect", "long.o"]).unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains(&name));

@@ -1,17 +1,41 @@
 //! Helpers: compilers, the tool, and the comparison of a program under `jittison run` with the natively linked one.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
-use jittison_test_support::{PrivateDir, require};
+use jittison_test_support::{PrivateDir, require, rustc};
 use predicates::function;
 use serde_json::Value;
 
 /// The exit status of the tool if it fails.
 pub const FAILED: i32 = 125;
+
+/// An architecture, as messages name it.
+#[derive(Clone, Copy)]
+pub struct Machine {
+    pub name: &'static str,
+    /// `e_machine` of its objects.
+    pub number: u16,
+}
+
+const X86_64: Machine = Machine { name: "x86-64", number: 62 };
+const AARCH64: Machine = Machine { name: "AArch64", number: 183 };
+/// The architecture that the tests run on.
+pub const OWN: Machine = if cfg!(target_arch = "x86_64") { X86_64 } else { AARCH64 };
+/// Another architecture that the tool links for.
+pub const OTHER: Machine = if cfg!(target_arch = "x86_64") { AARCH64 } else { X86_64 };
+
+/// The refusal of an object for `found` in a session that links for `expected`.
+pub fn wrong_architecture(found: Machine, expected: Machine) -> String {
+    format!(
+        "wrong architecture: e_machine is {} ({}), but this session links {} ({})",
+        found.name, found.number, expected.name, expected.number
+    )
+}
 
 /// A C and a C++ compiler of one family.
 #[derive(Clone, Copy)]
@@ -37,6 +61,13 @@ pub fn tool(tool: &str, directory: &Path) -> Command {
     command
 }
 
+/// The words by which a shell starts `tool`, for scripts and databases of a test.
+pub fn words_of(tool: &str) -> String {
+    let command = require(tool).unwrap_or_else(|| panic!("the test needs {tool}"));
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+    words.iter().map(|word| word.to_str().expect("it is text")).collect::<Vec<_>>().join(" ")
+}
+
 /// An empty directory of one test.
 pub fn directory() -> PrivateDir {
     PrivateDir::new()
@@ -54,11 +85,25 @@ pub fn compile(toolchain: Toolchain, flags: &[&str], sources: &[&str], directory
     sources.iter().map(one).collect()
 }
 
-/// The command `jittison`, which runs in `directory`.
+/// The command `jittison`, which runs in `directory`. Cargo builds in the folder of the package.
 pub fn jittison(directory: &Path) -> Command {
     let mut command = assert_cmd::cargo_bin_cmd!("jittison");
-    command.current_dir(directory).env_remove("JITTISON_TEST");
+    command.current_dir(directory).env_remove("JITTISON_TEST").env_remove("CARGO_TARGET_DIR").envs(cargo_target());
     command
+}
+
+/// The command `cargo-jittison`, as [`jittison`].
+pub fn cargo_jittison(directory: &Path) -> Command {
+    let mut command = assert_cmd::cargo_bin_cmd!("cargo-jittison");
+    command.current_dir(directory).env_remove("CARGO_TARGET_DIR").envs(cargo_target());
+    command
+}
+
+/// The variable that makes Cargo build for the architecture of the tests. None if it does that anyway.
+pub fn cargo_target() -> Option<(&'static str, OsString)> {
+    // The compiler of the tests gets `--target` and the architecture, if it needs them.
+    let target = rustc()?.get_args().nth(1).map(OsStr::to_os_string);
+    target.map(|target| ("CARGO_BUILD_TARGET", target))
 }
 
 /// Asserts that the tool fails with one line of error text.
@@ -97,18 +142,14 @@ impl Twins {
         let label = format!("{name}-{}{}", toolchain.c, flags.concat());
         let directory = directory();
         let objects = compile(toolchain, flags, sources, &directory);
-        Twins::link(toolchain, flags, label, directory, objects)
+        let has_cpp = sources.iter().any(|source| source.ends_with(".cpp"));
+        let compiler = if has_cpp { toolchain.cpp } else { toolchain.c };
+        Twins::link(compiler, flags, label, directory, objects)
     }
 
-    /// Links objects and archives of `directory`.
-    pub fn link(
-        toolchain: Toolchain,
-        flags: &[&str],
-        label: String,
-        directory: PrivateDir,
-        objects: Vec<String>,
-    ) -> Twins {
-        let mut link = tool(toolchain.cpp, &directory);
+    /// Links objects and archives of `directory` with `compiler`.
+    pub fn link(compiler: &str, flags: &[&str], label: String, directory: PrivateDir, objects: Vec<String>) -> Twins {
+        let mut link = tool(compiler, &directory);
         // Objects with absolute addresses cannot be linked into a PIE.
         link.args(flags.contains(&"-fno-pic").then_some("-no-pie"));
         link.args(&objects).args(["-o", "native", "-lm", "-pthread"]).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use jittison_test_support::require;
 
-use crate::native::{GNU, Twins, compile, directory, each_build, tool, toolchains};
+use crate::native::{GNU, Twins, compile, directory, each_build, tool, toolchains, words_of};
 
 const SIGABRT: i32 = 6;
 
@@ -177,7 +177,10 @@ fn go_archive(directory: &Path) -> Option<String> {
     let mut go = tool("go", directory);
     go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"))
         .env("GO111MODULE", "off")
-        .env("HOME", directory);
+        .env("HOME", directory)
+        .env("GOARCH", if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" })
+        .env("CGO_ENABLED", "1")
+        .env("CC", words_of(GNU.c));
     go.args(["build", "-buildmode=c-archive", "-o", "libgo_library.a"]).arg(source).unwrap();
     Some("libgo_library.a".to_string())
 }
@@ -189,7 +192,7 @@ fn a_library_of_go_collects_recovers_from_faults_and_calls_back_from_its_threads
         let Some(archive) = go_archive(&directory) else { return };
         let mut inputs = compile(GNU, &["-I.", position], &["go_main.c"], &directory);
         inputs.push(archive);
-        let twins = Twins::link(GNU, &[], format!("go{position}"), directory, inputs);
+        let twins = Twins::link(GNU.cpp, &[], format!("go{position}"), directory, inputs);
         let output = twins.compare(&["one", "", "with space"], "from outside");
         assert_eq!(output.status.code(), Some(7), "the program did not reach its end");
     }

@@ -64,9 +64,6 @@ fn without_a_reload_point_replaced_versions_stay() {
 
 #[test]
 fn in_an_executor_a_reload_point_does_nothing() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     let main = main_with("jittison_reload_point();");
     let mut program = Watched::start_main(&["--executor"], &main, &[("step", &step(0))]);
     for number in 1..=3 {

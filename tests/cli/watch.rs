@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use jittison_test_support::PrivateDir;
 use serde_json::Value;
 
-use crate::native::{directory, tool};
+use crate::native::{cargo_target, directory, tool, words_of};
 
 pub const MAIN: &str = "#include <stdio.h>
 long step(long n);
@@ -58,6 +58,7 @@ impl Watched {
     fn command(directory: &Path, arguments: &[String]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
         command.current_dir(directory).args(["watch", "--json"]).args(arguments);
+        command.env_remove("CARGO_TARGET_DIR").envs(cargo_target());
         command
     }
 
@@ -147,9 +148,7 @@ fn a_running_program_follows_its_objects() {
 
 #[test]
 fn a_program_that_runs_in_an_executor_follows_its_objects() {
-    if jittison_test_tools::require_x86_64() {
-        follow_objects(&["--executor"]);
-    }
+    follow_objects(&["--executor"]);
 }
 
 fn follow_objects(options: &[&str]) {
@@ -214,11 +213,12 @@ fn an_object_that_is_refused_does_not_hold_others_without_a_build() {
 #[test]
 fn the_objects_of_a_build_follow_together_or_not_at_all() {
     // All sources are in one file, so a save is one change.
-    const BUILD: &str = "for name in half step; do gcc -O1 -fPIC -ffunction-sections -fdata-sections -DIN_$name -c src/all.c -o $name.o; done";
+    let compile = format!("{} -O1 -fPIC -ffunction-sections -fdata-sections", words_of("gcc"));
+    let build = format!("for name in half step; do {compile} -DIN_$name -c src/all.c -o $name.o; done");
     let source = |half: &str, step: &str| format!("#ifdef IN_half\n{half}\n#else\n{step}\n#endif");
     let (half, user) =
         ("long half(long n) { return n / 2; }", "long half(long n); long step(long n) { return half(100); }");
-    let options = ["--build", BUILD, "--source", "src"];
+    let options = ["--build", &build, "--source", "src"];
     let mut program = Watched::start_with(&options, &[("half", half), ("step", user)]);
     let path = program.directory.join("src/all.c");
     let save = |half: &str, step: &str| std::fs::write(&path, source(half, step)).expect("the directory is writable");
@@ -376,8 +376,9 @@ fn an_object_that_is_written_after_it_was_read_follows() {
 
 #[test]
 fn a_saved_source_is_built() {
-    let build = "gcc -O1 -fPIC -ffunction-sections -fdata-sections -c src/step.c -o step.o";
-    let mut program = Watched::start(&["--build", build, "--source", "src"], &step("1000 + calls", ""));
+    let gcc = words_of("gcc");
+    let build = format!("{gcc} -O1 -fPIC -ffunction-sections -fdata-sections -c src/step.c -o step.o");
+    let mut program = Watched::start(&["--build", &build, "--source", "src"], &step("1000 + calls", ""));
     assert_eq!(program.ask(), "1001");
     let source = program.directory.join("src/step.c");
     let save = |text: &str| std::fs::write(&source, text).expect("the directory is writable");
