@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use jittison::executor::{ExecutorProcess, ServerCertificate, TrustedCertificates};
 use jittison::{ErrorKind, Jit};
-use jittison_test_tools::{PrivateDir, emulated, require, require_x86_64};
+use jittison_test_tools::{PrivateDir, emulated, require};
 
 use crate::far::{Listening, TOKEN};
 use crate::{Remote, c, cpp};
@@ -26,15 +26,12 @@ struct Certificate {
 }
 
 impl Certificate {
-    /// For executors of this machine. `None` where there are none, or where nothing makes certificates.
+    /// For executors of this machine. `None` where nothing makes certificates.
     fn new() -> Option<Certificate> {
         Certificate::with("IP:127.0.0.1", "CA:FALSE")
     }
 
     fn with(names: &str, constraints: &str) -> Option<Certificate> {
-        if !require_x86_64() {
-            return None;
-        }
         let mut command = require("openssl")?;
         let directory = PrivateDir::new();
         let (certificate, key) = (directory.path("executor.pem"), directory.path("executor.key"));

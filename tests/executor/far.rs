@@ -221,9 +221,6 @@ fn a_program_far_away_returns_its_status() {
 
 #[test]
 fn a_wrong_token_a_second_controller_and_nobody_are_errors() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     let far = Far::start();
     let refused = |token| ExecutorProcess::connect(far.listening.address, token).unwrap_err().to_string();
     let error = refused("0123456789abcdeF");
@@ -248,9 +245,6 @@ fn threads(process: u32) -> usize {
 
 #[test]
 fn strangers_take_few_threads_and_keep_no_controller_out() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     let listening = Listening::start();
     let mut most = 0;
     let strangers: Vec<TcpStream> = (0..500)
@@ -279,9 +273,6 @@ fn strangers_take_few_threads_and_keep_no_controller_out() {
 
 #[test]
 fn an_executor_without_a_good_token_does_not_listen() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     for (token, problem) in [(None, "`JITTISON_EXECUTOR_TOKEN` is not set"), (Some("short"), "a token of 5 bytes")] {
         let mut command = emulated(Path::new(env!("CARGO_BIN_EXE_jittison-executor")));
         command.args(["--listen", "127.0.0.1:0"]).env_remove("JITTISON_EXECUTOR_TOKEN").stderr(Stdio::piped());
@@ -376,9 +367,6 @@ fn an_exit_far_away_names_its_status() {
 
 #[test]
 fn a_far_executor_ends_with_its_last_handle() {
-    if !jittison_test_tools::require_x86_64() {
-        return;
-    }
     let Far { remote, mut listening } = Far::start();
     drop(remote);
     assert!(listening.child.wait().unwrap().success());

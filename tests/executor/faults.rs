@@ -280,16 +280,20 @@ fn a_forked_child_of_the_controller_sends_nothing_and_links_nothing() {
     assert_eq!(one.call(&[]).unwrap(), 1, "the executor still serves its controller");
 }
 
+fn is_no_executor(program: &str, reason: &str) {
+    let error = ExecutorProcess::start(program).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
+    assert!(error.to_string().contains(program) && error.to_string().contains(reason), "{error}");
+}
+
+#[test]
+fn a_program_that_is_missing_is_no_executor() {
+    is_no_executor("/no/such/program", "cannot be started");
+}
+
 #[test]
 fn a_program_that_does_not_serve_is_no_executor() {
-    if !tools::require_x86_64() {
-        return;
-    }
-    for (program, reason) in [("true", "closed the connection"), ("/no/such/program", "cannot be started")] {
-        let error = ExecutorProcess::start(program).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
-        assert!(error.to_string().contains(program) && error.to_string().contains(reason), "{error}");
-    }
+    is_no_executor("true", "closed the connection");
     let Some(mut echo) = require("sh") else { return };
     echo.args(["-c", "cat <&0 >&0"]);
     let error = ExecutorProcess::start_command(echo).unwrap_err();
@@ -298,9 +302,6 @@ fn a_program_that_does_not_serve_is_no_executor() {
 
 #[test]
 fn an_executor_that_nobody_started_says_how_it_is_started() {
-    if !tools::require_x86_64() {
-        return;
-    }
     let output = Command::new(env!("CARGO_BIN_EXE_jittison-executor")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
@@ -309,9 +310,6 @@ fn an_executor_that_nobody_started_says_how_it_is_started() {
 
 #[test]
 fn an_executor_ends_with_its_last_handle_and_by_request() {
-    if !tools::require_x86_64() {
-        return;
-    }
     let executor = start();
     let process = executor.id();
     let exists = || std::path::Path::new(&format!("/proc/{process}")).exists();
@@ -361,9 +359,6 @@ fn an_executor_that_answers_nonsense_is_an_error_and_never_a_panic_or_a_wait() {
     let test = this_test!();
     if is_rerun(test) {
         return answer_nonsense();
-    }
-    if !tools::require_x86_64() {
-        return;
     }
     for seed in 0..rounds(200) {
         let mut command = rerun(test);
