@@ -267,6 +267,14 @@ const STREAMS_AND_EXCEPTIONS: &str = r#"
 
 #[test]
 fn non_pic_cpp_throws_library_types_and_writes_to_library_streams() {
+    // Windows of other tests take the space near the libraries.
+    own_process!();
+    let new_jit = || {
+        let builder = Jit::builder().library("libstdc++.so.6").trap_freed_code(true);
+        // Code for AArch64 reaches data within 4 GiB, and has no thunks.
+        let is_near = cfg!(target_arch = "aarch64").then_some(Placement::NearLibraries);
+        is_near.into_iter().fold(builder, |builder, placement| builder.placement(placement)).build().unwrap()
+    };
     let standard = |name: &str| {
         let jit = new_jit();
         jit.address_of(jit.main_dylib(), name).unwrap().value() as *const u8
