@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use gimli::constants as dw;
 
 use crate::link::reload::debug_info::{Entry, Tree};
-use crate::link::reload::object_file::ObjectFile;
+use crate::link::reload::object_file::{ObjectFile, Symbol};
 use crate::link::reload::types::{Layout, Signature, Types, hash_of};
 
 /// A unit of C or C++.
@@ -90,10 +90,7 @@ impl CTypes<'_> {
             dw::DW_TAG_typedef => self.unnamed_target(entry).is_some(),
             tag => AGGREGATES.contains(&tag),
         };
-        let around = std::iter::successors(entry.parent, |around| self.tree.entries[*around].parent);
-        is_type
-            && entry.name.is_some_and(|name| !name.starts_with('<'))
-            && around.into_iter().all(|around| self.tree.entries[around].tag != dw::DW_TAG_subprogram)
+        is_type && entry.name.is_some_and(|name| !name.starts_with('<')) && !self.tree.is_in_function(entry)
     }
 
     /// The type without a name that a `typedef` names.
@@ -117,12 +114,28 @@ impl CTypes<'_> {
     /// The variable of the object that an entry describes, by its symbol.
     fn variable(&self, position: usize) -> Option<(&str, Layout)> {
         let entry = &self.tree.entries[position];
-        let (section, offset) = entry.place(self.file)?;
-        let (_, symbol) = self.file.symbol_at(section, offset, |symbol| !symbol.name.is_empty())?;
+        let symbol = match entry.place(self.file) {
+            Some((section, offset)) => self.file.symbol_at(section, offset, |symbol| !symbol.name.is_empty())?.1,
+            None => self.thread_local_without_place(position)?,
+        };
         let mut description = Description::default();
         let a_type = self.tree.declaration(position).a_type.or(entry.a_type)?;
         self.describe(self.tree.position_of(Some(a_type)), &mut description);
         Some((symbol.key(), description.layout()))
+    }
+
+    /// The thread-local variable that has the name of an entry without a place. In debug information of gcc for AArch64, no
+    /// thread-local variable has one. Those of functions are left out: a variable on the stack may have the same name.
+    fn thread_local_without_place(&self, position: usize) -> Option<&Symbol<'_>> {
+        let entry = &self.tree.entries[position];
+        if entry.is_declaration || self.tree.is_in_function(entry) {
+            return None;
+        }
+        let declared = self.tree.declaration(position);
+        let name = entry.symbol.or(declared.symbol).or(entry.name).or(declared.name)?;
+        let sections = self.file.variable_sections().filter(|(_, kind)| kind.is_thread_local());
+        let mut symbols = sections.flat_map(|(section, _)| self.file.data_symbols(section));
+        symbols.find_map(|(_, symbol)| (symbol.name == name).then_some(symbol))
     }
 
     fn describe(&self, position: Option<usize>, to: &mut Description) {

@@ -136,7 +136,7 @@ impl<'a> Tree<'a> {
             let mut own = None;
             if READ.contains(&entry.tag()) && (is_part || entry.tag() != dw::DW_TAG_formal_parameter) {
                 let entry = Entry::read(units, dwarf, unit, (entry, parent));
-                if !entry.is_local_variable() {
+                if !entry.is_without_place() || !tree.is_in_function(&entry) {
                     own = Some(tree.entries.len());
                     tree.entries.push(entry);
                 }
@@ -185,6 +185,11 @@ impl<'a> Tree<'a> {
         }
         names.reverse();
         names.join("::")
+    }
+
+    pub(super) fn is_in_function(&self, entry: &Entry<'_>) -> bool {
+        let mut around = std::iter::successors(entry.parent, |around| self.entries[*around].parent);
+        around.any(|around| self.entries[around].tag == dw::DW_TAG_subprogram)
     }
 
     /// Size in bytes of a type.
@@ -255,7 +260,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Whether it is a variable on the stack, in a register, or nowhere.
-    fn is_local_variable(&self) -> bool {
+    fn is_without_place(&self) -> bool {
         self.tag == dw::DW_TAG_variable && self.place.is_none() && self.symbol.is_none() && !self.is_declaration
     }
 
