@@ -278,6 +278,7 @@ fn linked_bytes_are_those_of_the_native_linker() {
 /// Where the distance of a variable is fixed, code of all models becomes local exec.
 #[test]
 fn code_of_other_thread_local_models_becomes_that_of_the_native_linker() {
+    // Shares the process: the code is linked and never runs.
     for flags in [&["-O2", "-fPIC"][..], &["-O0", "-fPIC"], &["-O2", "-fPIC", "-ftls-model=initial-exec"]] {
         let source = THREAD_LOCALS.replace("static __thread", "__thread");
         // clang 19 puts other instructions between those of a load.
