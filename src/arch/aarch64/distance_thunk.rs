@@ -35,44 +35,64 @@
 //! Instructions of other forms, on the stack pointer, and of 32 bits. Any thunk in a section with instructions of SVE: the
 //! function keeps 128 bits of the vector registers.
 
+use rustc_hash::FxHashSet;
+
 use crate::arch::EdgeKind;
 use crate::arch::aarch64::branch::{B, BL, branch};
 use crate::arch::aarch64::field::Field;
-use crate::arch::far_code::{FarCode, FarReference, FarValue, ThreadDistance};
+use crate::arch::far_code::{FarCode, FarValue, ThreadDistance};
 
 /// The most bytes of a thunk.
 pub(crate) const MAX_DISTANCE_THUNK_SIZE: usize = 96;
 
-/// The thunk at `thunk` for an instruction with a part of a distance. It goes on at `next`.
-pub(super) fn thunk_for(
-    code: &FarCode<'_>,
-    reference: &FarReference,
-    distance: &ThreadDistance,
-    instruction: u32,
-    thunk: u64,
-    next: u64,
-) -> Result<Vec<u8>, String> {
-    if holds_all(reference.kind) && has_high_part(code, distance) {
-        return Err("another instruction has the upper bits of the distance".to_string());
+/// What the instructions of a section say about all distances in it.
+pub(super) struct DistanceSection {
+    has_sve: bool,
+    /// The distances whose upper bits an instruction has.
+    high_parts: FxHashSet<u64>,
+}
+
+impl DistanceSection {
+    pub(super) fn of(code: &FarCode<'_>) -> DistanceSection {
+        let distances = code.references.iter().filter_map(|reference| match &reference.value {
+            FarValue::Distance(distance) => Some((reference.kind, distance)),
+            FarValue::Address(_) => None,
+        });
+        let is_high = |(kind, _): &(EdgeKind, &ThreadDistance)| field_of(*kind) == Some(Field::AddHigh);
+        DistanceSection {
+            has_sve: distances.clone().next().is_some() && code.content.chunks_exact(4).any(is_of_sve),
+            high_parts: distances.filter(is_high).map(|(_, distance)| number_of(distance)).collect(),
+        }
     }
-    if code.content.chunks_exact(4).any(is_of_sve) {
-        return Err("the section has instructions of SVE, whose registers a thunk does not keep".to_string());
+
+    /// The thunk at `thunk` for an instruction with a part of a distance. It goes on at `next`.
+    pub(super) fn thunk(
+        &self,
+        instruction: u32,
+        kind: EdgeKind,
+        distance: &ThreadDistance,
+        thunk: u64,
+        next: u64,
+    ) -> Result<Vec<u8>, String> {
+        if holds_all(kind) && self.high_parts.contains(&number_of(distance)) {
+            return Err("another instruction has the upper bits of the distance".to_string());
+        }
+        if self.has_sve {
+            return Err("the section has instructions of SVE, whose registers a thunk does not keep".to_string());
+        }
+        let use_of = Use::of(instruction, kind).ok_or("it is no instruction of this model")?;
+        build(&use_of, distance, thunk, next)
     }
-    let use_of = Use::of(instruction, reference.kind).ok_or("it is no instruction of this model")?;
-    build(&use_of, distance, thunk, next)
+}
+
+/// A number for a variable and what its distance counts from. Addresses of descriptors are even.
+fn number_of(distance: &ThreadDistance) -> u64 {
+    distance.variable | u64::from(distance.block.is_some())
 }
 
 /// Whether the relocation of an edge checks that the low 12 bits are all of the distance.
 fn holds_all(kind: EdgeKind) -> bool {
     kind.range().is_some() && field_of(kind).is_some_and(|field| matches!(field, Field::Add | Field::LoadStore(_)))
-}
-
-/// Whether the section has an instruction with the upper bits of a distance.
-fn has_high_part(code: &FarCode<'_>, distance: &ThreadDistance) -> bool {
-    code.references.iter().filter(|other| field_of(other.kind) == Some(Field::AddHigh)).any(|other| match other.value {
-        FarValue::Distance(value) => (value.variable, value.block) == (distance.variable, distance.block),
-        FarValue::Address(_) => false,
-    })
 }
 
 /// Whether four bytes of a section are an instruction of SVE (Arm ARM, C4.1: `op0` is 0010). Data may be taken for one.

@@ -6,8 +6,9 @@
 //! | the page of a symbol that ADRP does not reach; an address that ADR, or a load of a literal, does not reach | `address_thunk.rs` |
 //! | a distance of a thread-local variable that differs from thread to thread | `distance_thunk.rs` |
 
+use crate::arch::aarch64::address_thunk;
 use crate::arch::aarch64::branch::{B, branch};
-use crate::arch::aarch64::{address_thunk, distance_thunk};
+use crate::arch::aarch64::distance_thunk::DistanceSection;
 use crate::arch::far_code::{FarCode, FarCodeFault, FarReference, FarValue};
 
 /// Moves the instruction of each reference to a thunk. Changes `bytes`, the section in memory, and appends to `thunks`.
@@ -15,9 +16,10 @@ use crate::arch::far_code::{FarCode, FarCodeFault, FarReference, FarValue};
 /// # Errors
 /// The first reference that has no thunk.
 pub(crate) fn extend_code(code: &FarCode<'_>, bytes: &mut [u8], thunks: &mut Vec<u8>) -> Result<(), FarCodeFault> {
+    let distances = DistanceSection::of(code);
     for (number, reference) in code.references.iter().enumerate() {
         let at = reference.offset as usize;
-        let moved = move_instruction(code, reference, bytes, thunks.len());
+        let moved = move_instruction(code, reference, &distances, bytes, thunks.len());
         let instruction = at..(at + 4).min(code.content.len());
         thunks.extend(moved.map_err(|problem| FarCodeFault { reference: number, instruction, problem })?);
     }
@@ -29,6 +31,7 @@ pub(crate) fn extend_code(code: &FarCode<'_>, bytes: &mut [u8], thunks: &mut Vec
 fn move_instruction(
     code: &FarCode<'_>,
     reference: &FarReference,
+    distances: &DistanceSection,
     bytes: &mut [u8],
     used: usize,
 ) -> Result<Vec<u8>, String> {
@@ -39,9 +42,7 @@ fn move_instruction(
     let (instruction, next) = (u32::from_le_bytes(*old), place.wrapping_add(4));
     let moved = match reference.value {
         FarValue::Address(address) => address_thunk::build(instruction, reference.kind, address, thunk, next)?,
-        FarValue::Distance(distance) => {
-            distance_thunk::thunk_for(code, reference, &distance, instruction, thunk, next)?
-        }
+        FarValue::Distance(distance) => distances.thunk(instruction, reference.kind, &distance, thunk, next)?,
     };
     *old = branch(B, place, thunk).ok_or("its thunk is out of reach")?.to_le_bytes();
     Ok(moved)
