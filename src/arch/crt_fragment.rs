@@ -17,8 +17,8 @@ pub(crate) struct CrtFrame {
     pub(crate) beginning: &'static [u8],
     /// Removes the frame and returns.
     pub(crate) end: &'static [u8],
-    /// An instruction of one byte without effect, for the gaps before aligned fragments.
-    pub(crate) filler: u8,
+    /// The shortest instruction without effect, for the gaps before aligned fragments.
+    pub(crate) filler: &'static [u8],
     /// Makes an `.eh_frame` with one FDE, for a function of so many bytes.
     pub(crate) unwind: fn(u32) -> Vec<u8>,
     /// The offset in `unwind` of the field that holds the distance to the function, in 32 bits.

@@ -11,7 +11,7 @@
 //! | relocation types as edge kinds | `relocation_type.rs`, `*/relocations.rs` |
 //! | relaxation: cheaper instructions that do the same | `*/relax.rs` |
 //! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle, counters of calls | `code_template.rs`, `*/code.rs` |
-//! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
+//! | fragments of `crti.o` and `crtn.o`, and a frame for others | `crt_fragment.rs`, `*/crt_fragment.rs` |
 //! | far references in code | `far_code.rs`, `x86_64/range_extension/`, `aarch64/*_thunk.rs` |
 //! | formulas of the link verifier, which share nothing with the above | `verify/`, `*/verify/` |
 //! | hooks at the entries of compiled functions | `entry_hook.rs`, `x86_64/entry_hook.rs` |
@@ -515,7 +515,7 @@ impl Arch {
     pub(crate) fn crt_fragment(self, code: &[u8]) -> Option<CrtFragment> {
         match self {
             Arch::X86_64 => x86_64::crt_fragment::crt_fragment(code),
-            Arch::Aarch64 => None,
+            Arch::Aarch64 => aarch64::crt_fragment::crt_fragment(code),
         }
     }
 
@@ -523,15 +523,15 @@ impl Arch {
     pub(crate) fn ends_with_return(self, code: &[u8]) -> bool {
         match self {
             Arch::X86_64 => x86_64::crt_fragment::ends_with_return(code),
-            Arch::Aarch64 => false,
+            Arch::Aarch64 => aarch64::crt_fragment::ends_with_return(code),
         }
     }
 
-    /// What makes a function of fragments. `None` if fragments are not supported.
-    pub(crate) fn crt_frame(self) -> Option<&'static CrtFrame> {
+    /// What makes a function of fragments.
+    pub(crate) fn crt_frame(self) -> &'static CrtFrame {
         match self {
-            Arch::X86_64 => Some(&x86_64::crt_fragment::CRT_FRAME),
-            Arch::Aarch64 => None,
+            Arch::X86_64 => &x86_64::crt_fragment::CRT_FRAME,
+            Arch::Aarch64 => &aarch64::crt_fragment::CRT_FRAME,
         }
     }
 

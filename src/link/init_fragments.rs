@@ -92,11 +92,7 @@ fn build_function(
     section: &str,
     fragments: &[BlockId],
 ) -> Result<(), Error> {
-    let Some(frame) = graph.arch.crt_frame() else {
-        let what = format!("fragment of a function of {}", graph.arch.name());
-        let (section, symbol) = (section.to_string(), String::new());
-        return Err(graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol }));
-    };
+    let frame = graph.arch.crt_frame();
     let align = fragments.iter().map(|id| graph.blocks[id.index()].align).max().unwrap_or(1).max(MIN_ALIGN);
     let beginning = graph.insert_block(section, SegmentKind::Code, frame.beginning.to_vec(), align, &[]);
     graph.blocks[beginning.index()].role = Role::FragmentFunction { kind };
@@ -112,7 +108,8 @@ fn build_function(
             return Err(too_sparse(graph, *id, gap));
         }
         if gap > 0 {
-            let filler = graph.insert_block(section, SegmentKind::Code, vec![frame.filler; gap as usize], 1, &[]);
+            let filler = frame.filler.iter().copied().cycle().take(gap as usize).collect();
+            let filler = graph.insert_block(section, SegmentKind::Code, filler, 1, &[]);
             graph.place_after(last, filler);
             last = filler;
         }
@@ -150,9 +147,20 @@ fn is_of_c_library(graph: &LinkGraph, id: BlockId, code: &[u8]) -> bool {
         Some(CrtFragment::End) => true,
         Some(CrtFragment::Beginning) => graph.edges(id).is_empty(),
         Some(CrtFragment::BeginningWithCall) => {
-            matches!(graph.edges(id), [edge] if graph.symbol_name(edge.symbol) == "__gmon_start__")
+            matches!(graph.edges(id), [edge] if is_gmon_start(graph, edge) || calls_gmon_start(graph, edge))
         }
     }
+}
+
+fn is_gmon_start(graph: &LinkGraph, edge: &Edge) -> bool {
+    graph.symbol_name(edge.symbol) == "__gmon_start__"
+}
+
+/// Whether an edge leads to a function of the object that refers to nothing but `__gmon_start__`, as on AArch64.
+fn calls_gmon_start(graph: &LinkGraph, edge: &Edge) -> bool {
+    let Definition::Block(function, _) = graph.definition(edge.symbol) else { return false };
+    let edges = graph.edges(function);
+    !edges.is_empty() && edges.iter().all(|edge| is_gmon_start(graph, edge))
 }
 
 /// The least alignment of a function in bytes.

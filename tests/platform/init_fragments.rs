@@ -6,31 +6,46 @@ use crate::support::*;
 /// An object with fragments, initialisers and finalisers. They record `base` plus an offset. Only the second fragment of each
 /// section is aligned, and it records whether its address and its stack are.
 fn object(base: i64) -> Option<Vec<u8>> {
-    let call = |offset: i64| format!("mov ${}, %edi\ncall record@PLT\n", base + offset);
+    let is_x86_64 = cfg!(target_arch = "x86_64");
+    let call = |offset: i64| match is_x86_64 {
+        true => format!("mov ${}, %edi\ncall record@PLT\n", base + offset),
+        false => format!("mov x0, #{}\nbl record\n", base + offset),
+    };
+    let (begin, end) = match is_x86_64 {
+        true => ("sub $8, %rsp", "add $8, %rsp; ret"),
+        false => ("stp x29, x30, [sp, #-16]!", "ldp x29, x30, [sp], #16; ret"),
+    };
     let list = |section: &str, offset: i64| {
         let kind = section.split('.').nth(1).unwrap();
         format!(
-            ".section {section},\"aw\",@{kind}\n.quad f{offset}\n.text\nf{offset}: sub $8, %rsp\n{}add $8, %rsp; ret\n",
+            ".section {section},\"aw\",@{kind}\n.quad f{offset}\n.text\nf{offset}: {begin}\n{}{end}\n",
             call(offset)
         )
     };
+    let aligned = match is_x86_64 {
+        true => "1: lea 1b(%rip), %rdi; or %rsp, %rdi; and $15, %edi; add $EVENT, %rdi; call record@PLT\n",
+        false => "1: adr x0, 1b; mov x1, sp; orr x0, x0, x1; and x0, x0, #15; add x0, x0, #EVENT; bl record\n",
+    };
     let fragments = |section: &str, offset: i64| {
         format!(
-            ".section {section},\"ax\",@progbits,unique,1\n{}.byte 0x90
-             .section {section},\"ax\",@progbits,unique,2\n.p2align 5\n1: lea 1b(%rip), %rdi; or %rsp, %rdi; and $15, %edi
-             add ${}, %rdi; call record@PLT\n",
+            ".section {section},\"ax\",@progbits,unique,1\n{}nop
+             .section {section},\"ax\",@progbits,unique,2\n.p2align 5\n{}",
             call(offset),
-            base + offset + 20,
+            aligned.replace("EVENT", &(base + offset + 20).to_string()),
         )
     };
     let lists = [(".init_array", 1), (".init_array.00101", 2), (".fini_array", 3), (".fini_array.00101", 4)];
     let lists: String = lists.iter().map(|(section, offset)| list(section, *offset)).collect();
-    asm(&format!(
-        "{lists}{}{}.text\n.globl touch{base}\ntouch{base}: mov $1, %eax; ret\n.section .note.GNU-stack,\"\",@progbits\n",
+    let touch = if is_x86_64 { "mov $1, %eax" } else { "mov x0, #1" };
+    let source = format!(
+        "{lists}{}{}.text\n.globl touch{base}\ntouch{base}: {touch}; ret\n.section .note.GNU-stack,\"\",@progbits\n",
         fragments(".init", 30),
         fragments(".fini", 60),
-    ))
+    );
+    asm_of_target(&source, &source)
 }
+
+const CALL: &str = if cfg!(target_arch = "x86_64") { "call" } else { "bl" };
 
 /// Links the objects natively with a `main`, and returns what the program records.
 fn native(objects: &[&[u8]]) -> Option<Vec<i64>> {
@@ -46,7 +61,7 @@ fn native(objects: &[&[u8]]) -> Option<Vec<i64>> {
     }
     let run = gcc.output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let run = require(program.to_str().unwrap())?.output().unwrap();
+    let run = emulated(&program).output().unwrap();
     assert!(run.status.success());
     let events = String::from_utf8(run.stdout).unwrap();
     Some(events.lines().map(|line| line.parse().unwrap()).collect())
@@ -88,15 +103,12 @@ fn an_object_that_is_linked_at_once_runs_its_fragments_and_so_does_a_second_init
 
 #[test]
 fn an_object_whose_only_initialiser_is_a_fragment_runs_it_before_its_code_is_used() {
-    if !require_x86_64() {
-        return;
-    }
     let source = "void record(long); static void begin(void) { record(1); } static void end(void) { record(2); }
-         __asm__(\".pushsection .init,\\\"ax\\\",@progbits\\n call begin\\n .popsection\");
-         __asm__(\".pushsection .fini,\\\"ax\\\",@progbits\\n call end\\n .popsection\");
+         __asm__(\".pushsection .init,\\\"ax\\\",@progbits\\n CALL begin\\n .popsection\");
+         __asm__(\".pushsection .fini,\\\"ax\\\",@progbits\\n CALL end\\n .popsection\");
          void *keep[] = {(void *)begin, (void *)end};
          long touch(void) { record(5); return 5; }";
-    let Some(object) = gcc(&["-O1", "-fPIC", "-fno-toplevel-reorder"], source) else { return };
+    let Some(object) = gcc(&["-O1", "-fPIC", "-fno-toplevel-reorder"], &source.replace("CALL", CALL)) else { return };
     let jit = recording_jit();
     let dylib = jit.create_dylib("library").unwrap();
     install(&jit, &dylib);
@@ -108,9 +120,6 @@ fn an_object_whose_only_initialiser_is_a_fragment_runs_it_before_its_code_is_use
 
 #[test]
 fn an_unwinder_walks_through_a_fragment_that_the_object_does_not_describe() {
-    if !require_x86_64() {
-        return;
-    }
     let source = |directives: [&str; 2]| {
         format!(
             "struct _Unwind_Context; int _Unwind_Backtrace(int (*)(struct _Unwind_Context *, void *), void *);
@@ -120,11 +129,15 @@ fn an_unwinder_walks_through_a_fragment_that_the_object_does_not_describe() {
                  long count = 0; _Unwind_Backtrace(visit, &count); record(count > 4);
              }}
              long touch(void) {{ return 5; }}
-             __asm__(\".pushsection .init,\\\"ax\\\",@progbits\\n {} call begin\\n {} .popsection\");",
+             __asm__(\".pushsection .init,\\\"ax\\\",@progbits\\n {} {CALL} begin\\n {} .popsection\");",
             directives[0], directives[1],
         )
     };
-    let described = [".cfi_startproc\\n .cfi_def_cfa_offset 16\\n", "nop\\n .cfi_endproc\\n"];
+    let frame = match cfg!(target_arch = "x86_64") {
+        true => ".cfi_startproc\\n .cfi_def_cfa_offset 16\\n",
+        false => ".cfi_startproc\\n .cfi_def_cfa 29, 16\\n .cfi_offset 29, -16\\n .cfi_offset 30, -8\\n",
+    };
+    let described = [frame, "nop\\n .cfi_endproc\\n"];
     for directives in [["", ""], described] {
         let Some(object) = c(&source(directives)) else { return };
         let jit = recording_jit();
@@ -137,14 +150,20 @@ fn an_unwinder_walks_through_a_fragment_that_the_object_does_not_describe() {
 /// A native linker keeps the first copy of a group, and its fragment runs once.
 #[test]
 fn a_fragment_of_a_section_group_runs_once_if_two_objects_have_the_group() {
-    let source = |name: &str| {
+    let source = |name: &str, call: &str, set: &str, jump: &str| {
         format!(
-            ".section .init,\"axG\",@progbits,shared,comdat\nmov $7, %edi\ncall record@PLT
-             .section .text.shared,\"axG\",@progbits,shared,comdat\n.weak shared\nshared: mov $3, %eax; ret
-             .text\n.globl {name}\n{name}: jmp shared@PLT\n.section .note.GNU-stack,\"\",@progbits"
+            ".section .init,\"axG\",@progbits,shared,comdat\n{call}
+             .section .text.shared,\"axG\",@progbits,shared,comdat\n.weak shared\nshared: {set}; ret
+             .text\n.globl {name}\n{name}: {jump}\n.section .note.GNU-stack,\"\",@progbits"
         )
     };
-    let (Some(first), Some(second)) = (asm(&source("first")), asm(&source("second"))) else { return };
+    let object = |name: &str| {
+        asm_of_target(
+            &source(name, "mov $7, %edi\ncall record@PLT", "mov $3, %eax", "jmp shared@PLT"),
+            &source(name, "mov x0, #7\nbl record", "mov x0, #3", "b shared"),
+        )
+    };
+    let (Some(first), Some(second)) = (object("first"), object("second")) else { return };
     let jit = recording_jit();
     let _first = add(&jit, jit.main_dylib(), "first.o", &first);
     let _second = add(&jit, jit.main_dylib(), "second.o", &second);

@@ -50,6 +50,11 @@ pub fn asm(source: &str) -> Option<Vec<u8>> {
     compile("gcc", "assembler", &[], source)
 }
 
+/// Assembles a source for the architecture of the tests: one of the two.
+pub fn asm_of_target(x86_64: &str, aarch64: &str) -> Option<Vec<u8>> {
+    compile("gcc", "assembler", &[], if cfg!(target_arch = "x86_64") { x86_64 } else { aarch64 })
+}
+
 /// Compiles a Rust library crate with `flags`.
 pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
     let mut args = vec!["--edition", "2021", "--crate-name", "jitted", "--emit", "obj", "--crate-type", "lib"];

@@ -338,7 +338,7 @@ const fn field<T>(offset: u32, relocation: Aarch64Relocation, target: T) -> Temp
 }
 
 /// Instructions as bytes. `SIZE` is four times `COUNT`.
-const fn bytes<const COUNT: usize, const SIZE: usize>(instructions: [u32; COUNT]) -> [u8; SIZE] {
+pub(super) const fn bytes<const COUNT: usize, const SIZE: usize>(instructions: [u32; COUNT]) -> [u8; SIZE] {
     assert!(SIZE == 4 * COUNT);
     let mut bytes = [0; SIZE];
     let mut at = 0;

@@ -5,6 +5,7 @@ pub(crate) mod address_thunk;
 pub(crate) mod asm;
 mod branch;
 pub(crate) mod code;
+pub(crate) mod crt_fragment;
 pub(crate) mod distance_thunk;
 pub(crate) mod far_code;
 mod field;

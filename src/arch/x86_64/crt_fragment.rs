@@ -26,7 +26,7 @@ pub(crate) fn ends_with_return(code: &[u8]) -> bool {
 pub(crate) static CRT_FRAME: CrtFrame = CrtFrame {
     beginning: &[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 0x08], // endbr64; sub $8,%rsp
     end: &ADD_8_RSP_RET,
-    filler: 0x90, // nop
+    filler: &[0x90], // nop
     unwind,
     unwind_start: 32,
 };
