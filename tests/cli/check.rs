@@ -38,7 +38,7 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
 fn rules_hold_for_objects_of_another_machine() {
     const GCC: &str = "aarch64-linux-gnu-gcc";
     let cases = cases("check-aarch64");
-    assert_eq!(cases.len(), 6);
+    assert_eq!(cases.len(), 7);
     if require(GCC).is_some() {
         check_cases(&cases, GCC);
     }
