@@ -10,6 +10,7 @@ use jittison::Jit;
 use jittison::session::Visibility;
 
 use crate::support::*;
+use crate::thread_locals::clang_of_models;
 
 /// Models by the flags that gcc and clang need for them.
 const MODELS: [(&str, &[&str]); 6] = [
@@ -157,12 +158,6 @@ fn check_models(compile: fn(&[&str], &str) -> Option<Vec<u8>>, compiler: &str) {
             }
         }
     }
-}
-
-/// As `clang`, which has no other dialect than descriptors for AArch64, and no flag for it.
-pub fn clang_of_models(flags: &[&str], source: &str) -> Option<Vec<u8>> {
-    let is_known = |flag: &&&str| cfg!(target_arch = "x86_64") || **flag != TLS_DESCRIPTORS;
-    clang(&flags.iter().filter(is_known).copied().collect::<Vec<_>>(), source)
 }
 
 #[test]
