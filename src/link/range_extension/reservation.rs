@@ -68,8 +68,8 @@ impl RangeExtension {
     }
 }
 
-/// Whether a reference may be too short for its target: one that is narrower than an address, to an external that may belong to a library. A hidden
-/// one belongs to an object of the same dylib, which is near unless this object is below 2 GiB.
+/// Whether a reference may be too short for its target: one that is narrower than an address, to an external that may belong to a
+/// library. A hidden one belongs to an object of the same dylib, which is near unless this object is below 2 GiB.
 fn may_be_far(graph: &LinkGraph, edge: &Edge) -> bool {
     let symbol = &graph.symbols[edge.symbol.index()];
     if edge.kind.is_narrow_instruction() {
