@@ -42,4 +42,4 @@ fn each_line(start: *const u8, size: usize, prefetch_line: fn(*const u8)) {
 }
 
 /// The size of a cache line in bytes.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;

@@ -81,6 +81,11 @@ pub trait Finalized: Send + Sync {
     /// The bytes that it holds.
     fn usage(&self) -> MemoryUsage;
 
+    /// The address of a record that the drop of `self` reads, or 0. A removal prefetches it. The default returns 0.
+    fn free_space_record(&self) -> usize {
+        0
+    }
+
     /// The word at `offset` of the data segment. Running code reads it, and this process may change it at the same
     /// time. The address of the word does not change while `self` lives.
     ///

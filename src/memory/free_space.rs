@@ -240,6 +240,11 @@ impl FreeSpace {
         RangeId::of(index)
     }
 
+    /// The address of the node of a range in use. It does not change.
+    pub(crate) fn record_address(&self, id: RangeId) -> usize {
+        std::ptr::from_ref(self.node(id.index())).addr()
+    }
+
     /// Prefetches the node of a range that is freed soon.
     pub(crate) fn prefetch(&self, id: RangeId) {
         self.nodes.prefetch(id.index());

@@ -150,6 +150,10 @@ impl InFlight for SlabAllocation {
 }
 
 impl Finalized for SlabAllocation {
+    fn free_space_record(&self) -> usize {
+        self.shard.window.free_space_record(self.shard.index, &self.spans)
+    }
+
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         InFlight::address(self, pool)
     }

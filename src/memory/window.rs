@@ -329,6 +329,11 @@ impl Window {
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
+    /// The address of the record of the first span of an allocation of shard `shard`, or 0.
+    pub(crate) fn free_space_record(&self, shard: usize, spans: &[PoolSpan; 3]) -> usize {
+        self.shards[shard].0.lock().free_space_record(spans)
+    }
+
     /// Frees the memory of an allocation of shard `shard`.
     pub(crate) fn release(self: &Arc<Window>, shard: usize, spans: &[PoolSpan; 3], plan: &PoolPlan) {
         // The records of all pools then come into the cache while the frame table is written.

@@ -287,6 +287,7 @@ impl Batch {
     }
 
     fn retire_one(&mut self, dylib: &mut DylibState, core: Arc<TrackerCore>) {
+        dylib.table.prefetch_owned(&core);
         dylib.release_shared_pin(&core);
         match core.state.retire() {
             outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
@@ -332,6 +333,7 @@ fn retire(
     core.prefetch_hints.prefetch();
     core.dylib().session.pins.prefetch(core);
     let mut dylib = core.dylib().state.lock();
+    dylib.table.prefetch_owned(core);
     dylib.release_shared_pin(core);
     // Under the dylib's lock (S2): the next definition or emission sees the retired tracker.
     let outcome = try_retire(core);

@@ -8,6 +8,7 @@
 //! the same source.
 
 use crate::base::{PagedArena, SlotNumber};
+use crate::prefetch::prefetch_at;
 use crate::sync::Arc;
 
 slotmap::new_key_type! {
@@ -95,6 +96,12 @@ impl NameSources {
     /// Prefetches a source.
     pub(crate) fn prefetch(&self, number: SlotNumber<NameSourceId>) {
         self.sources.prefetch(number);
+    }
+
+    /// Prefetches the start of the text of a source, and its reference count.
+    pub(crate) fn prefetch_text(&self, number: SlotNumber<NameSourceId>) {
+        let counts = 2 * size_of::<usize>();
+        prefetch_at(self.sources[number].text.as_ptr().addr().wrapping_sub(counts), counts);
     }
 
     /// Subtracts `symbols` from the count of a source. The last symbol removes the source.

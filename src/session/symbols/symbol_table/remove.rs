@@ -56,8 +56,9 @@ impl<E: TableTypes> SymbolTable<E> {
     }
 
     /// Removes everything that a tracker owns: its symbols and their lazy units. The result has no ready symbols, since nothing
-    /// waits for these. Returns `None` if the tracker owns nothing. Of many symbols it removes the first and hides the others
-    /// (`unfinished.rs`): if the result says that something is left, the caller calls [`remove_piece`](Self::remove_piece).
+    /// waits for these. Returns `None` if the tracker owns nothing, or one ready symbol. Of many symbols it
+    /// removes the first and hides the others (`unfinished.rs`): if the result says that something is left, the caller calls
+    /// [`remove_piece`](Self::remove_piece).
     pub(crate) fn remove_owned(&mut self, owner: &E::Tracker) -> Option<RemovedItems<E>> {
         let count = owner.owned().count();
         if count as usize > SYMBOL_PIECE || !self.unfinished.is_empty() {
@@ -65,11 +66,38 @@ impl<E: TableTypes> SymbolTable<E> {
             return self.remove_piece(owner.id());
         }
         let first = owner.owned().first()?;
-        // The symbols of a unit are in consecutive slots, and the last one is the head of the list.
-        self.symbols.prefetch_up_to(first, count.min(REMOVE_BATCH as u32));
-        self.trackers.prefetch(SlotNumber::of(owner.id()));
         self.sources.prefetch(self.symbols[first].name_source);
+        if count == 1 && self.remove_only(owner.owned(), first) {
+            return None;
+        }
         Some(self.remove_from_list(owner.owned(), usize::MAX))
+    }
+
+    /// Removes the only symbol of a tracker, which is ready. Returns false and removes nothing if other tables refer to it.
+    fn remove_only(&mut self, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) -> bool {
+        let symbol = &self.symbols[slot];
+        let is_known_elsewhere = symbol.extra.is_some() || symbol.index_state == IndexState::Indexed;
+        if symbol.state != SymbolState::Ready || is_known_elsewhere {
+            return false;
+        }
+        let (hash, source) = (symbol.hash, symbol.name_source);
+        owned.take();
+        self.remove_names(&[Some(NamedSlot { slot, hash })]);
+        self.sources.prefetch_text(source);
+        self.symbols.drop_at(slot, |_, _| {});
+        self.sources.release(source, 1);
+        true
+    }
+
+    /// Prefetches what [`remove_owned`](Self::remove_owned) reads first. The caller has something else to do before it.
+    #[inline]
+    pub(crate) fn prefetch_owned(&self, owner: &E::Tracker) {
+        let owned = owner.owned();
+        if let Some(first) = owned.first() {
+            // The symbols of a unit are in consecutive slots, and the last one is the head of the list.
+            self.symbols.prefetch_up_to(first, owned.count().min(REMOVE_BATCH as u32));
+        }
+        self.trackers.prefetch(SlotNumber::of(owner.id()));
     }
 
     /// Removes the first `limit` symbols of a tracker's list, or all if it has fewer. `limit` is a multiple of [`REMOVE_BATCH`], or
