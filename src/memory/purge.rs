@@ -11,8 +11,8 @@
 //! | 3. free | the lock of the shard | the ranges are free again, and the pages leave the set of used pages |
 //!
 //! # In the background
-//! A thread starts when 8 MiB of a shard were freed. It checks the window once a second. Memory counts as too much
-//! if more than 8 MiB are free, and more than an eighth of the live bytes. The thread purges pieces of at least 64 KiB
+//! A thread starts when 2 MiB of a shard were freed. It checks the window once a second. Memory counts as too much
+//! if more than 2 MiB are free, and more than an eighth of the live bytes. The thread purges pieces of at least 64 KiB
 //! that two consecutive checks found free, so memory that a program frees and allocates in turns stays. It ends when
 //! there is no longer too much.
 //!
@@ -210,7 +210,7 @@ fn purge_in_background(window: &Weak<Window>) {
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The free bytes that stay in the background: the greater of this number and of `live_bytes / RETAINED_DIVISOR`.
-const RETAINED_BYTES: u64 = 8 << 20;
+const RETAINED_BYTES: u64 = 2 << 20;
 const RETAINED_DIVISOR: u64 = 8;
 
 /// The smallest piece that is purged in the background: 64 KiB, which no page exceeds. A smaller one is not worth a system call and the

@@ -476,4 +476,4 @@ pub(crate) fn only_span(pool: SegmentKind, span: &PoolSpan) -> [PoolSpan; 3] {
 }
 
 /// After so many freed bytes of a shard, a thread checks whether pages should return to the kernel.
-pub(crate) const PURGE_CHECK_BYTES: u64 = 8 << 20;
+pub(crate) const PURGE_CHECK_BYTES: u64 = 2 << 20;

@@ -184,6 +184,13 @@ fn much_free_memory_is_returned_automatically_after_a_delay() {
 }
 
 #[test]
+fn three_mebibytes_that_stay_free_are_returned() {
+    let memory = pool(SlabPoolOptions { window_size: 64 * MIB, shards: 1, ..Default::default() });
+    drop(written(&memory, [MIB, MIB, MIB + MIB / 2]));
+    wait_until(|| memory.statistics().returned_bytes >= 3 * MIB);
+}
+
+#[test]
 fn a_working_set_that_is_freed_and_allocated_again_is_not_returned() {
     let memory = pool(SlabPoolOptions { window_size: 256 * MIB, shards: 1, ..Default::default() });
     let start = Instant::now();
