@@ -88,7 +88,7 @@ pub const RESIDENT: Row = Row::new("memory", "resident for each small module, by
 pub const RSS: Row =
     Row::new("memory", "the same as RSS, which counts a page at each of its addresses, by live modules");
 pub const CONTENT: Row = Row::new("memory", "of that, its content, by live modules");
-pub const LEFTOVER: Row = Row::new("memory", "still resident after all are removed, beyond the start, by modules");
+pub const LEFTOVER: Row = Row::new("memory", "still resident 3 s after all are removed, beyond the start, by modules");
 pub const RELEASED: Row = Row::new("memory", "the same after a call that releases free memory, by modules");
 pub const MAPPINGS: Row = Row::new("memory", "mappings for each small module, by live modules");
 pub const GROWTH: Row = Row::new("memory", "growth per replaced module, all names new");

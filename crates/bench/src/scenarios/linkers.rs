@@ -2,6 +2,8 @@
 //! its result checked.
 
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
 use jittison_test_support::allocations;
@@ -217,12 +219,17 @@ fn memory<L: Linker>(workload: &Workload) -> Measures {
     Ok(counts.map(|live| memory_of::<L>(workload, *live)).collect::<Result<Vec<_>, String>>()?.concat())
 }
 
+/// How long after the last removal the memory that is left is measured.
+pub(super) const SETTLING: Duration = Duration::from_secs(3);
+
 fn memory_of<L: Linker>(workload: &Workload, count: usize) -> Measures {
     let mut fixture = Fixture::<L>::new(workload, &L::objects(workload)?.small)?;
     let (before, content_before) = (Resident::measure()?, fixture.linker.content_bytes());
     let live = fixture.fill(count)?;
     let (full, content) = (Resident::measure()?, fixture.linker.content_bytes());
     fixture.remove_all(live)?;
+    // What is in the background returns memory that stays free for a second or two. ORC has nothing in the background.
+    thread::sleep(SETTLING);
     let left = Resident::measure()?;
     let each = |more: f64| more / count as f64;
     let mut measures = vec![

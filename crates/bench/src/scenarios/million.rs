@@ -7,13 +7,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::thread;
 
 use jittison::Jit;
 use jittison::memory::OnFull;
 use jittison::session::ResourceTracker;
 
 use super::fixture::Fixture;
-use super::linkers::{churn_of, removals_beside};
+use super::linkers::{SETTLING, churn_of, removals_beside};
 use crate::measure::competitor::JITTISON;
 use crate::measure::rows;
 use crate::measure::samples::single;
@@ -70,6 +71,7 @@ fn million(workload: &Workload) -> Measures {
     measures.extend(rows::against_a_thousand(&removed, JITTISON));
 
     fixture.remove_all(live)?;
+    thread::sleep(SETTLING);
     let left = Resident::measure()?.bytes - before.bytes;
     fixture.linker.jit.release_free();
     let released = Resident::measure()?.bytes - before.bytes;
