@@ -35,6 +35,8 @@ pub struct JITModule {
     declarations: ModuleDeclarations,
     functions: SecondaryMap<FuncId, State>,
     data: SecondaryMap<DataId, State>,
+    /// Sizes in bytes of the data objects that are finalised.
+    data_sizes: SecondaryMap<DataId, usize>,
     pending: Vec<(ResourceTracker, Definition)>,
     /// The bytes and relocations of what is pending.
     store: Store,
@@ -54,11 +56,7 @@ enum State {
     Declared,
     /// Compiled, and not linked.
     Pending,
-    Finalized {
-        tracker: ResourceTracker,
-        /// Size in bytes.
-        size: usize,
-    },
+    Finalized(ResourceTracker),
     /// A function that comes in versions.
     Redefinable(Patchable),
 }
@@ -69,7 +67,7 @@ impl State {
         match self {
             State::Declared => true,
             // Its group was removed, or transferred: then the session finds the name defined.
-            State::Finalized { tracker, .. } => tracker.is_defunct(),
+            State::Finalized(tracker) => tracker.is_defunct(),
             State::Pending | State::Redefinable(_) => false,
         }
     }
@@ -114,6 +112,7 @@ impl JITModule {
             declarations: ModuleDeclarations::default(),
             functions: SecondaryMap::new(),
             data: SecondaryMap::new(),
+            data_sizes: SecondaryMap::new(),
             pending: Vec::new(),
             store: Store::default(),
             version: Store::default(),
@@ -192,9 +191,10 @@ impl JITModule {
     /// Notes whether definitions are finalised now, or may be defined again.
     fn note(&mut self, group: impl Iterator<Item = (ResourceTracker, Definition)>, is_linked: bool) {
         for (tracker, definition) in group {
-            let size = definition.content.size() as usize;
-            let state = if is_linked { State::Finalized { tracker, size } } else { State::Declared };
-            *self.state_mut(definition.id) = state;
+            *self.state_mut(definition.id) = if is_linked { State::Finalized(tracker) } else { State::Declared };
+            if let FuncOrDataId::Data(id) = definition.id {
+                self.data_sizes[id] = definition.content.size() as usize;
+            }
         }
     }
 
@@ -215,7 +215,7 @@ impl JITModule {
     /// # Panics
     /// If the function is not finalised, as in cranelift-jit.
     pub fn get_finalized_function(&self, id: FuncId) -> *const u8 {
-        let is_linked = matches!(self.functions[id], State::Finalized { .. } | State::Redefinable(_));
+        let is_linked = matches!(self.functions[id], State::Finalized(_) | State::Redefinable(_));
         assert!(is_linked, "function not yet finalized");
         self.address(FuncOrDataId::Func(id))
     }
@@ -226,8 +226,8 @@ impl JITModule {
     /// # Panics
     /// If the object is not finalised, as in cranelift-jit.
     pub fn get_finalized_data(&self, id: DataId) -> (*const u8, usize) {
-        let State::Finalized { size, .. } = self.data[id] else { panic!("data object not yet finalized") };
-        (self.address(FuncOrDataId::Data(id)), size)
+        assert!(matches!(self.data[id], State::Finalized(_)), "data object not yet finalized");
+        (self.address(FuncOrDataId::Data(id)), self.data_sizes[id])
     }
 
     /// The address of a definition of this module. After its removal, the host may have a symbol of the same name.
@@ -429,7 +429,7 @@ impl JITModule {
             );
         }
         match std::mem::take(self.state_mut(id)) {
-            State::Finalized { tracker, .. } => tracker.remove().map_err(backend),
+            State::Finalized(tracker) => tracker.remove().map_err(backend),
             other => {
                 *self.state_mut(id) = other;
                 refuse("it is not finalised", self.name(id))
@@ -608,3 +608,13 @@ const _: () = {
     const fn assert_send<T: Send>() {}
     assert_send::<JITModule>();
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_declaration_takes_16_bytes() {
+        assert_eq!(size_of::<State>(), 16);
+    }
+}
