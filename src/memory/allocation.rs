@@ -119,6 +119,14 @@ pub trait Finalized: Send + Sync {
     }
 }
 
+/// Returns an allocation of the type `T`, or `allocation` itself if it has another type.
+pub(crate) fn downcast<T: InFlight>(allocation: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
+    if !(&*allocation as &dyn Any).is::<T>() {
+        return Err(allocation);
+    }
+    (allocation as Box<dyn Any>).downcast().map_err(|_| unreachable!("the type was checked above"))
+}
+
 /// The error for bytes that cannot be written to finalized memory.
 #[cold]
 pub(crate) fn not_written(pool: SegmentKind, bytes: &[u8], problem: &'static str) -> Error {

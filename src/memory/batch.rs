@@ -4,24 +4,24 @@
 //! that are made one after the other are mostly adjacent. So a batch merges its adjacent spans and makes one call for
 //! each merged range.
 
-use std::any::Any;
 use std::ops::Range;
 
 use crate::base::{SegmentKind, pair, sort_by_number};
 use crate::error::Result;
-use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::allocation::{Finalized, InFlight, downcast};
 use crate::memory::extended::{Extended, with_large_sections};
 use crate::memory::frame::Frame;
 use crate::memory::large_sections::LargeSection;
 use crate::memory::layout::granule_size;
-use crate::memory::slab_allocation::SlabAllocation;
+use crate::memory::shard::PoolSpan;
+use crate::memory::slab_allocation::{SlabMemory, slab_memory};
 use crate::memory::window::Window;
 use crate::sync::{Arc, synchronize_processors};
 
 /// One allocation of a batch. Its large sections are sealed already.
 enum Member {
     /// An allocation of a window, whose frames are written. The batch seals its spans.
-    Slab(Box<SlabAllocation>, Vec<LargeSection>),
+    Slab(Box<dyn SlabMemory>, Vec<LargeSection>),
     /// Another kind of memory, which seals itself.
     Other(Box<dyn InFlight>, Vec<Frame>, Vec<LargeSection>),
 }
@@ -49,7 +49,7 @@ impl Member {
             Ok(extended) => extended.seal_large_sections()?,
             Err(allocation) => (allocation, Vec::new()),
         };
-        Ok(match downcast::<SlabAllocation>(pools) {
+        Ok(match slab_memory(pools) {
             Ok(mut allocation) => {
                 allocation.write_frames(frames)?;
                 Member::Slab(allocation, large)
@@ -66,13 +66,6 @@ impl Member {
     }
 }
 
-pub(crate) fn downcast<T: InFlight>(allocation: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
-    if !(&*allocation as &dyn Any).is::<T>() {
-        return Err(allocation);
-    }
-    (allocation as Box<dyn Any>).downcast().map_err(|_| unreachable!("the type was checked above"))
-}
-
 /// Seals the spans of all allocations of windows. Adjacent spans are sealed by one call.
 fn seal_merged(members: &[Member]) -> Result<()> {
     let allocations = members.iter().filter_map(|member| match member {
@@ -81,7 +74,8 @@ fn seal_merged(members: &[Member]) -> Result<()> {
     });
     let mut spans: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = allocations
         .flat_map(|allocation| {
-            SegmentKind::ALL.map(|pool| (&allocation.shard.window, pool, byte_range(allocation, pool)))
+            let spans = allocation.spans();
+            SegmentKind::ALL.map(|pool| (allocation.window(), pool, byte_range(&spans, pool)))
         })
         .filter(|(_, _, range)| !range.is_empty())
         .collect();
@@ -107,8 +101,8 @@ fn seal_merged(members: &[Member]) -> Result<()> {
 }
 
 /// The bytes of an allocation's span, as offsets from the start of the pool.
-fn byte_range(allocation: &SlabAllocation, pool: SegmentKind) -> Range<u64> {
-    let span = &allocation.spans[pool.index()];
+fn byte_range(spans: &[PoolSpan; 3], pool: SegmentKind) -> Range<u64> {
+    let span = &spans[pool.index()];
     let start = u64::from(span.offset) * granule_size(pool);
     start..start + u64::from(span.granules) * granule_size(pool)
 }

@@ -62,18 +62,13 @@ impl SegmentPlan {
     pub fn requested_bytes(&self) -> u64 {
         self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.size))
     }
-
-    /// The part of the plan that the allocation keeps.
-    pub(crate) fn pool_plan(&self) -> PoolPlan {
-        // No pool is larger than 4 GiB.
-        PoolPlan { sizes: self.segments.map(|segment| segment.size as u32), group: self.group }
-    }
 }
 
 /// The requested sizes and the group of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolPlan {
-    sizes: [u32; 3],
+    /// By pool. No pool is larger than 4 GiB.
+    pub(crate) sizes: [u32; 3],
     pub(crate) group: u64,
 }
 

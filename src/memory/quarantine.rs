@@ -10,8 +10,7 @@
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
-use crate::memory::allocation::{Finalized, InFlight};
-use crate::memory::batch::downcast;
+use crate::memory::allocation::{Finalized, InFlight, downcast};
 use crate::memory::frame::Frame;
 use crate::memory::manager::{MemoryManager, Released};
 use crate::memory::memory_map::MemoryMap;

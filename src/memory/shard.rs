@@ -21,7 +21,8 @@ use crate::os::page_size;
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
-    pub(crate) allocations: usize,
+    /// The number of allocations, by the number of pools from which they have memory.
+    pub(crate) allocations: [usize; 4],
     /// Requested bytes by pool.
     pub(crate) requested: [u64; 3],
     /// Bytes freed to this shard since the last check for pages to purge.
@@ -83,7 +84,7 @@ impl Shard {
             granules_per_page: (page_size() / granule_size(pool)) as u32,
             populate_at_once: populate_at_once[pool.index()],
         };
-        Shard { spaces: SegmentKind::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0 }
+        Shard { spaces: SegmentKind::ALL.map(space), allocations: [0; 4], requested: [0; 3], freed_bytes: 0 }
     }
 
     /// Reserves memory of all pools, or of none.
@@ -118,14 +119,14 @@ impl Shard {
                 to_populate.push((pool, pages));
             }
         }
-        self.allocations += 1;
+        self.allocations[pool_count(&spans)] += 1;
         Ok(Reservation { spans, to_zero, to_populate, is_cold: self.live_bytes() > CACHED_BYTES })
     }
 
     /// Frees the memory of an allocation.
     pub(crate) fn release(&mut self, spans: &[PoolSpan; 3], plan: &PoolPlan) {
         self.free_spans(spans);
-        self.allocations -= 1;
+        self.allocations[pool_count(spans)] -= 1;
         for pool in SegmentKind::ALL {
             self.requested[pool.index()] -= plan.size(pool);
         }
@@ -259,6 +260,12 @@ impl PoolSpace {
 #[inline]
 fn pages_of(start: u64, end: u64) -> Range<u32> {
     (start / page_size()) as u32..((end - 1) / page_size()) as u32 + 1
+}
+
+/// From how many pools an allocation has memory.
+#[inline]
+pub(crate) fn pool_count(spans: &[PoolSpan; 3]) -> usize {
+    spans.iter().filter(|span| span.id.is_some()).count()
 }
 
 /// Bytes that an allocation reserves in all pools, with its slots of the frame table.

@@ -6,53 +6,132 @@
 //! | 2 | [`write_frames`](SlabAllocation::write_frames) | known to the unwinder |
 //! | 3 | `Window::seal_spans`, [`mark_sealed`](SlabAllocation::mark_sealed) | in its final protection |
 //! | 4 | `drop`, in any state | free |
+//!
+//! A session has one for each link, so it is small: it has records of the pools only from which it has memory. Their number is part
+//! of the type, [`SlabMemory`] stands for all of the types.
 
 use std::ptr;
 
 use crate::arch::{FETCHES_EARLY, flush_code};
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
 use crate::error::{MemoryFault, Result};
-use crate::memory::allocation::{Finalized, InFlight, not_written};
+use crate::memory::allocation::{Finalized, InFlight, downcast, not_written};
 use crate::memory::fork_guard::before_writing;
 use crate::memory::frame::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, granule_size};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
-use crate::memory::shard::{PoolSpan, Reservation, reserved_bytes};
+use crate::memory::shard::{PoolSpan, Reservation, pool_count, reserved_bytes};
 use crate::memory::statistics::MemoryUsage;
-use crate::memory::window::{ShardRef, only_span};
+use crate::memory::window::{ShardRef, Window, only_span};
 use crate::prefetch::prefetch_to_write;
 use crate::sync::{Arc, MappedU64, synchronize_processors};
 
 /// Bytes of a segment that are prefetched. The hardware prefetcher brings the bytes after them.
 const PREFETCH_BYTES: usize = 2 << 10;
 
-pub(crate) struct SlabAllocation {
+/// An allocation with memory of `N` pools.
+struct SlabAllocation<const N: usize> {
     /// The shard that the memory came from. It keeps the window (M4).
-    pub(crate) shard: Arc<ShardRef>,
-    pub(crate) plan: PoolPlan,
-    pub(crate) spans: [PoolSpan; 3],
+    shard: Arc<ShardRef>,
+    /// As in the plan.
+    group: u64,
+    parts: [PoolPart; N],
+    /// The pool of each part.
+    pools: [SegmentKind; N],
     is_sealed: bool,
 }
 
-impl SlabAllocation {
-    /// Turns a reservation into an allocation that is writable, and zero where the plan says so.
+/// What an allocation has of one pool.
+#[derive(Clone, Copy)]
+struct PoolPart {
+    span: PoolSpan,
+    /// Requested bytes. No pool is larger than 4 GiB.
+    size: u32,
+}
+
+/// An allocation of a window, whatever number of pools it has memory of.
+pub(crate) trait SlabMemory: InFlight + Finalized {
+    fn window(&self) -> &Arc<Window>;
+
+    /// The spans by pool.
+    fn spans(&self) -> [PoolSpan; 3];
+
+    /// Writes the frames that start in the code of this allocation into the frame table. Only sealing comes after it.
     ///
     /// # Errors
-    /// If the kernel refuses to make the memory writable. The memory is free then.
-    pub(crate) fn new(
-        shard: &Arc<ShardRef>,
-        plan: &SegmentPlan,
-        reservation: &Reservation,
-    ) -> Result<Box<SlabAllocation>> {
+    /// If there are more frames than planned.
+    fn write_frames(&mut self, frames: Vec<Frame>) -> Result<()>;
+
+    /// Records that all spans have their final protection, and makes the code visible to instruction fetches. The caller calls
+    /// `synchronize_processors` after it.
+    fn mark_sealed(&mut self);
+}
+
+/// Turns a reservation into an allocation that is writable, and zero where the plan says so.
+///
+/// # Errors
+/// If the kernel refuses to make the memory writable. The memory is free then.
+pub(crate) fn new_allocation(
+    shard: &Arc<ShardRef>,
+    plan: &SegmentPlan,
+    reservation: &Reservation,
+) -> Result<Box<dyn InFlight>> {
+    match pool_count(&reservation.spans) {
+        0 => SlabAllocation::<0>::new(shard, plan, reservation),
+        1 => SlabAllocation::<1>::new(shard, plan, reservation),
+        2 => SlabAllocation::<2>::new(shard, plan, reservation),
+        _ => SlabAllocation::<3>::new(shard, plan, reservation),
+    }
+}
+
+/// Bytes of the records of these numbers of allocations, by the number of their pools.
+pub(crate) fn record_bytes(allocations: &[usize; 4]) -> u64 {
+    let sizes = [
+        size_of::<SlabAllocation<0>>(),
+        size_of::<SlabAllocation<1>>(),
+        size_of::<SlabAllocation<2>>(),
+        size_of::<SlabAllocation<3>>(),
+    ];
+    allocations.iter().zip(sizes).map(|(count, size)| (count * size) as u64).sum()
+}
+
+/// Returns an allocation of a window, or `allocation` itself if it is none.
+pub(crate) fn slab_memory(
+    allocation: Box<dyn InFlight>,
+) -> std::result::Result<Box<dyn SlabMemory>, Box<dyn InFlight>> {
+    let allocation = match downcast::<SlabAllocation<1>>(allocation) {
+        Ok(found) => return Ok(found),
+        Err(other) => other,
+    };
+    let allocation = match downcast::<SlabAllocation<2>>(allocation) {
+        Ok(found) => return Ok(found),
+        Err(other) => other,
+    };
+    let allocation = match downcast::<SlabAllocation<3>>(allocation) {
+        Ok(found) => return Ok(found),
+        Err(other) => other,
+    };
+    Ok(downcast::<SlabAllocation<0>>(allocation)?)
+}
+
+impl<const N: usize> SlabAllocation<N> {
+    /// As [`new_allocation`], for a reservation of `N` pools.
+    fn new(shard: &Arc<ShardRef>, plan: &SegmentPlan, reservation: &Reservation) -> Result<Box<dyn InFlight>> {
         let mut allocation = Box::new(SlabAllocation {
             shard: shard.clone(),
-            plan: plan.pool_plan(),
-            spans: reservation.spans,
+            group: plan.group,
+            parts: [PoolPart { span: PoolSpan::default(), size: 0 }; N],
+            pools: [SegmentKind::Code; N],
             is_sealed: false,
         });
+        let reserved = SegmentKind::ALL.into_iter().filter(|pool| reservation.spans[pool.index()].id.is_some());
+        for ((part, its_pool), pool) in allocation.parts.iter_mut().zip(&mut allocation.pools).zip(reserved) {
+            let span = reservation.spans[pool.index()];
+            (*part, *its_pool) = (PoolPart { span, size: plan.segment(pool).size as u32 }, pool);
+        }
         // SAFETY: M1 - the free space of this window has given the spans to this reservation, and `allocation` now owns
         // them.
-        unsafe { shard.window.open_spans(&allocation.spans) }?;
+        unsafe { shard.window.open_spans(&reservation.spans) }?;
         if reservation.is_cold {
             allocation.prefetch();
         }
@@ -65,21 +144,54 @@ impl SlabAllocation {
     /// Prefetches the bytes that the link writes first. If much memory is live, reused memory is in no cache. Without a
     /// prefetch, the thread waits for all of its stores at the next lock.
     fn prefetch(&mut self) {
-        for pool in SegmentKind::ALL {
+        for pool in self.pools {
             let bytes = self.working(pool);
             prefetch_to_write(&bytes[..bytes.len().min(PREFETCH_BYTES)]);
         }
     }
 
-    /// Writes the frames that start in the code of this allocation into the frame table. Only sealing comes after it.
-    ///
-    /// # Errors
-    /// If there are more frames than planned.
-    pub(crate) fn write_frames(&mut self, frames: Vec<Frame>) -> Result<()> {
+    /// What the allocation has of a pool.
+    #[inline]
+    fn part(&self, pool: SegmentKind) -> PoolPart {
+        let found = self.pools.iter().position(|own| *own == pool).and_then(|at| self.parts.get(at));
+        found.copied().unwrap_or(PoolPart { span: PoolSpan::default(), size: 0 })
+    }
+
+    /// Requested bytes of a pool.
+    fn size(&self, pool: SegmentKind) -> u64 {
+        u64::from(self.part(pool).size)
+    }
+
+    fn plan(&self) -> PoolPlan {
+        PoolPlan { sizes: SegmentKind::ALL.map(|pool| self.part(pool).size), group: self.group }
+    }
+}
+
+/// Whether all frames start in `[start, end)`, in ascending order, as compilers usually write them.
+fn are_in_order(frames: &[Frame], start: ExecutorAddr, end: ExecutorAddr) -> bool {
+    let (Some(first), Some(last)) = (frames.first(), frames.last()) else { return true };
+    first.start >= start && last.start < end && frames.windows(2).all(|pair| pair[0].start < pair[1].start)
+}
+
+impl<const N: usize> SlabMemory for SlabAllocation<N> {
+    fn window(&self) -> &Arc<Window> {
+        &self.shard.window
+    }
+
+    #[inline]
+    fn spans(&self) -> [PoolSpan; 3] {
+        let mut spans = [PoolSpan::default(); 3];
+        for (part, pool) in self.parts.iter().zip(self.pools) {
+            spans[pool.index()] = part.span;
+        }
+        spans
+    }
+
+    fn write_frames(&mut self, frames: Vec<Frame>) -> Result<()> {
         let mut frames = RecycledVec::from(frames);
-        let code = &self.spans[SegmentKind::Code.index()];
-        let start = self.shard.window.address(SegmentKind::Code, code);
-        let end = start.offset(self.plan.size(SegmentKind::Code));
+        let PoolPart { span: code, size } = self.part(SegmentKind::Code);
+        let start = self.shard.window.address(SegmentKind::Code, &code);
+        let end = start.offset(u64::from(size));
         if !are_in_order(&frames, start, end) {
             frames.retain(|frame| (start..end).contains(&frame.start));
             // Compilers often place the cold part of a function before the function, and its frame after the frame of
@@ -95,7 +207,7 @@ impl SlabAllocation {
         if frames.len() as u64 > u64::from(code.granules) {
             return Err(MemoryFault::BadPlan {
                 pool: SegmentKind::Code.name(),
-                size: self.plan.size(SegmentKind::Code),
+                size: u64::from(size),
                 align: TEXT_GRANULE,
                 problem: "the code has more frames than were planned",
             }
@@ -107,9 +219,7 @@ impl SlabAllocation {
         Ok(())
     }
 
-    /// Records that all spans have their final protection, and makes the code visible to instruction fetches. The caller calls
-    /// `synchronize_processors` after it.
-    pub(crate) fn mark_sealed(&mut self) {
+    fn mark_sealed(&mut self) {
         self.shard.window.mapped.wait_for_fork();
         self.is_sealed = true;
         // The process that runs a copy does this for its own caches.
@@ -122,36 +232,31 @@ impl SlabAllocation {
     }
 }
 
-/// Whether all frames start in `[start, end)`, in ascending order, as compilers usually write them.
-fn are_in_order(frames: &[Frame], start: ExecutorAddr, end: ExecutorAddr) -> bool {
-    let (Some(first), Some(last)) = (frames.first(), frames.last()) else { return true };
-    first.start >= start && last.start < end && frames.windows(2).all(|pair| pair[0].start < pair[1].start)
-}
-
-impl InFlight for SlabAllocation {
+impl<const N: usize> InFlight for SlabAllocation<N> {
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
-        self.shard.window.address(pool, &self.spans[pool.index()])
+        self.shard.window.address(pool, &self.part(pool).span)
     }
 
     fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
+        let PoolPart { span, size } = self.part(pool);
         // SAFETY: M1 - this allocation owns the span, `new` has opened it, and the slice borrows `self` mutably, so
         // there is no other reference to its bytes.
-        unsafe { self.shard.window.working_bytes(pool, &self.spans[pool.index()], self.plan.size(pool)) }
+        unsafe { self.shard.window.working_bytes(pool, &span, u64::from(size)) }
     }
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.write_frames(frames)?;
         // SAFETY: M1 - this allocation owns the spans, and `new` has opened them.
-        unsafe { self.shard.window.seal_spans(&self.spans) }?;
+        unsafe { self.shard.window.seal_spans(&self.spans()) }?;
         self.mark_sealed();
         synchronize_processors();
         Ok(self)
     }
 }
 
-impl Finalized for SlabAllocation {
+impl<const N: usize> Finalized for SlabAllocation<N> {
     fn free_space_record(&self) -> usize {
-        self.shard.window.free_space_record(self.shard.index, &self.spans)
+        self.shard.window.free_space_record(self.shard.index, &self.spans())
     }
 
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
@@ -159,24 +264,23 @@ impl Finalized for SlabAllocation {
     }
 
     fn usage(&self) -> MemoryUsage {
-        let size = |pool| self.plan.size(pool);
+        let size = |pool| self.size(pool);
         MemoryUsage {
             allocations: 1,
             code: size(SegmentKind::Code),
             read_only: size(SegmentKind::ReadOnly),
             data: size(SegmentKind::Data),
-            reserved: reserved_bytes(&self.spans),
-            metadata: size_of::<SlabAllocation>() as u64,
+            reserved: reserved_bytes(&self.spans()),
+            metadata: size_of::<Self>() as u64,
         }
     }
 
     fn word(&self, offset: u64) -> Option<&MappedU64> {
-        let fits = offset.is_multiple_of(8)
-            && offset.checked_add(8).is_some_and(|end| end <= self.plan.size(SegmentKind::Data));
+        let PoolPart { span, size } = self.part(SegmentKind::Data);
+        let fits = offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= u64::from(size));
         if !self.is_sealed || !fits {
             return None;
         }
-        let span = &self.spans[SegmentKind::Data.index()];
         let start = u64::from(span.offset) * DATA_GRANULE + offset;
         // SAFETY: M6 - `fits` says that the word is aligned and inside the data segment, and the free space gave out
         // its span.
@@ -202,13 +306,14 @@ impl Finalized for SlabAllocation {
 
     unsafe fn write(&self, pool: SegmentKind, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
-        if pool == SegmentKind::Code || !self.is_sealed || end.is_none_or(|end| end > self.plan.size(pool)) {
+        let PoolPart { span, size } = self.part(pool);
+        if pool == SegmentKind::Code || !self.is_sealed || end.is_none_or(|end| end > u64::from(size)) {
             return Err(not_written(pool, bytes, "the range is not in a finalized segment of constants or data"));
         }
         // The allocation may be older than a fork, and this the first write in the child.
         before_writing();
-        let (window, span) = (&self.shard.window, &self.spans[pool.index()]);
-        let spans = only_span(pool, span);
+        let window = &self.shard.window;
+        let spans = only_span(pool, &span);
         // SAFETY: M1 - this allocation owns the span. M9 - the caller excludes other writers.
         unsafe { window.open_spans(&spans) }?;
         let start = u64::from(span.offset) * granule_size(pool) + offset;
@@ -228,22 +333,30 @@ impl Finalized for SlabAllocation {
     }
 }
 
-impl Drop for SlabAllocation {
+impl<const N: usize> Drop for SlabAllocation<N> {
     fn drop(&mut self) {
         if !self.is_sealed {
-            for pool in SegmentKind::ALL {
+            for (part, pool) in self.parts.iter().zip(self.pools) {
                 // A span that the kernel does not seal stays writable and is not executable (M2).
                 // SAFETY: M1 - this allocation still owns the span; `release` below frees it.
-                let _ = unsafe { self.shard.window.seal_spans(&only_span(pool, &self.spans[pool.index()])) };
+                let _ = unsafe { self.shard.window.seal_spans(&only_span(pool, &part.span)) };
             }
         }
-        self.shard.window.release(self.shard.index, &self.spans, &self.plan);
+        self.shard.window.release(self.shard.index, &self.spans(), &self.plan());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_allocation_of_one_pool_takes_40_bytes() {
+        assert_eq!(
+            (size_of::<SlabAllocation<1>>(), size_of::<SlabAllocation<2>>(), size_of::<SlabAllocation<3>>()),
+            (40, 56, 72)
+        );
+    }
 
     #[test]
     fn frames_are_in_order_if_they_ascend_within_the_code() {

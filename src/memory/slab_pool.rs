@@ -164,7 +164,7 @@ pub(crate) fn check_page_size(size: u64) -> std::result::Result<(), MemoryFault>
 // the frames unknown before it frees the code.
 unsafe impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
-        extended::allocate(plan, &self.large, |plan| Ok(self.windows.allocate(plan)?))
+        extended::allocate(plan, &self.large, |plan| self.windows.allocate(plan))
     }
 
     fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {

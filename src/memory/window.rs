@@ -160,7 +160,7 @@ impl Window {
 
     /// Whether the window has no allocation.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.0.lock().allocations == 0)
+        self.shards.iter().all(|shard| shard.0.lock().allocations == [0; 4])
     }
 
     /// The counts of this window, and those that it shares.

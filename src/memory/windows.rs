@@ -16,6 +16,7 @@
 
 use crate::base::SegmentKind;
 use crate::error::{Error, ErrorKind, MemoryFault, Result};
+use crate::memory::allocation::InFlight;
 use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
@@ -26,7 +27,7 @@ use crate::memory::mapper::{MemoryMapper, Placement, check_new};
 use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
-use crate::memory::slab_allocation::SlabAllocation;
+use crate::memory::slab_allocation::{new_allocation, record_bytes};
 use crate::memory::statistics::MemoryStatistics;
 use crate::memory::window::{PoolShared, ShardRef, Window};
 use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, StaticCell, Weak, seeded_bug};
@@ -61,10 +62,10 @@ impl OpenWindow {
         OpenWindow { shards: (0..window.shards.len()).map(shard_ref).collect(), window }
     }
 
-    fn allocate(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    fn allocate(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<dyn InFlight>> {
         let reservation = self.window.reserve(plan, events)?;
         self.window.count_and_populate(&reservation, plan);
-        SlabAllocation::new(&self.shards[reservation.shard], plan, &reservation.reservation)
+        new_allocation(&self.shards[reservation.shard], plan, &reservation.reservation)
     }
 }
 
@@ -144,14 +145,14 @@ impl Windows {
     ///
     /// # Errors
     /// [`MemoryFault`]. A failed call holds no memory.
-    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<SlabAllocation>> {
+    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         before_writing();
         let mut deferred = self.shared.sink.deferred();
         self.allocate_recording(plan, &mut deferred.events)
     }
 
     /// The same. The caller delivers `events` when it holds no lock.
-    fn allocate_recording(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    fn allocate_recording(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<dyn InFlight>> {
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
             return self.allocate_low(plan, events);
         }
@@ -175,7 +176,7 @@ impl Windows {
 
     /// Allocates below 2 GiB, where the first window is not.
     #[cold]
-    fn allocate_low(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    fn allocate_low(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<dyn InFlight>> {
         // Held until the allocation is counted or has failed: a window may be mapped meanwhile.
         let _claim = plan.low.then(|| self.claim_low(plan.group));
         if self.options.is_pooled {
@@ -200,7 +201,7 @@ impl Windows {
     }
 
     /// Allocates from another window that has the group. `None` if there is no such window or all of them are full.
-    fn allocate_with_group(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Option<Result<Box<SlabAllocation>>> {
+    fn allocate_with_group(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Option<Result<Box<dyn InFlight>>> {
         allocate_from_open_of(&self.others.lock(), plan, (self.options.placement, true), events)
     }
 
@@ -214,7 +215,7 @@ impl Windows {
         plan: &SegmentPlan,
         placement: Placement,
         events: &mut EventBuf,
-    ) -> Result<Box<SlabAllocation>> {
+    ) -> Result<Box<dyn InFlight>> {
         if let Some(result) = allocate_from_open(&self.others.lock(), plan, placement, events) {
             return result;
         }
@@ -244,7 +245,7 @@ impl Windows {
         plan: &SegmentPlan,
         placement: Placement,
         events: &mut EventBuf,
-    ) -> Result<Box<SlabAllocation>> {
+    ) -> Result<Box<dyn InFlight>> {
         let window_size = smallest_for(plan);
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
         let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.shared)?);
@@ -271,14 +272,14 @@ impl Windows {
             let mut opened_code = 0;
             for shard in &window.shards {
                 let shard = shard.0.lock();
-                sum.allocations += shard.allocations;
+                sum.allocations += shard.allocations.iter().sum::<usize>();
                 sum.live_bytes += shard.live_bytes();
                 sum.reserved_bytes += shard.bytes(PoolSpace::used_granules);
                 sum.opened_bytes += shard.bytes(PoolSpace::granules);
                 sum.free_bytes += shard.bytes(PoolSpace::free_granules);
                 sum.free_ranges += shard.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
                 sum.resident_bytes += shard.resident_bytes();
-                sum.metadata_bytes += shard.heap_bytes() + (shard.allocations * size_of::<SlabAllocation>()) as u64;
+                sum.metadata_bytes += shard.heap_bytes() + record_bytes(&shard.allocations);
                 let before = sum.pools[SegmentKind::Code.index()].opened;
                 for (pool, sum) in SegmentKind::ALL.into_iter().zip(&mut sum.pools) {
                     shard.add_to(pool, sum);
@@ -336,7 +337,7 @@ fn allocate_from_open(
     plan: &SegmentPlan,
     placement: Placement,
     events: &mut EventBuf,
-) -> Option<Result<Box<SlabAllocation>>> {
+) -> Option<Result<Box<dyn InFlight>>> {
     [true, false].iter().find_map(|has_group| allocate_from_open_of(windows, plan, (placement, *has_group), events))
 }
 
@@ -346,7 +347,7 @@ fn allocate_from_open_of(
     plan: &SegmentPlan,
     (placement, has_group): (Placement, bool),
     events: &mut EventBuf,
-) -> Option<Result<Box<SlabAllocation>>> {
+) -> Option<Result<Box<dyn InFlight>>> {
     let suits = |(place, open): &&(Placement, OpenWindow)| {
         *place == placement && open.window.contains_group(plan.group) == has_group
     };
@@ -355,7 +356,7 @@ fn allocate_from_open_of(
 }
 
 /// Allocates from a window that was just mapped. The events of the window are recorded only if that succeeds.
-fn allocate_from_new(window: &OpenWindow, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+fn allocate_from_new(window: &OpenWindow, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<dyn InFlight>> {
     let mut growth = EventBuf::new();
     let allocation = window.allocate(plan, &mut growth)?;
     window.window.report_mapped(events);
