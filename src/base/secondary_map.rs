@@ -33,9 +33,9 @@ struct MapPage<V> {
 }
 
 struct MapEntry<V> {
-    /// The version of the key; meaningless without a value.
+    /// The version of the key. Zero if there is no value: versions are odd. So the value needs no tag.
     version: u32,
-    value: Option<V>,
+    value: V,
 }
 
 impl<K: Key, V> Default for SecondaryMap<K, V> {
@@ -44,7 +44,11 @@ impl<K: Key, V> Default for SecondaryMap<K, V> {
     }
 }
 
-impl<K: Key, V> SecondaryMap<K, V> {
+impl<K: Key, V: Default> SecondaryMap<K, V> {
+    /// Bytes of one entry.
+    #[cfg(test)]
+    pub(crate) const ENTRY_BYTES: usize = size_of::<MapEntry<V>>();
+
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -52,9 +56,9 @@ impl<K: Key, V> SecondaryMap<K, V> {
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let (number, at, version) = parts(key);
         let entry = self.pages.get(number as usize).and_then(|page| page.entries.get(at));
-        match entry.filter(|entry| entry.version == version).and_then(|entry| entry.value.as_ref()) {
+        match entry.filter(|entry| entry.version == version) {
             None if !self.overflow.is_empty() => self.overflow.get(&key),
-            found => found,
+            found => found.map(|entry| &entry.value),
         }
     }
 
@@ -67,13 +71,13 @@ impl<K: Key, V> SecondaryMap<K, V> {
         let (number, at, version) = parts(key);
         let page = self.page_with_memory(number, at);
         let entry = &mut page.entries[at];
-        match &mut entry.value {
-            None => {
-                *entry = MapEntry { version, value: Some(value) };
-                page.count += 1;
-            }
-            Some(found) if entry.version == version => return merge(found, value),
-            Some(_) => _ = self.overflow.insert(key, value),
+        if entry.version == 0 {
+            *entry = MapEntry { version, value };
+            page.count += 1;
+        } else if entry.version == version {
+            return merge(&mut entry.value, value);
+        } else {
+            self.overflow.insert(key, value);
         }
         self.count += 1;
     }
@@ -84,21 +88,23 @@ impl<K: Key, V> SecondaryMap<K, V> {
         let Some((count, entry)) = page.and_then(|page| Some((&mut page.count, page.entries.get_mut(at)?))) else {
             return self.remove_overflow(key);
         };
-        if entry.version != version || entry.value.is_none() {
+        if entry.version != version {
             return self.remove_overflow(key);
         }
-        let value = entry.value.take();
+        entry.version = 0;
+        let value = mem::take(&mut entry.value);
         *count -= 1;
         self.count -= 1;
         if *count == 0 {
             self.free_page(number as usize);
         }
-        value
+        Some(value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         let numbered = self.pages.iter().zip(0..).flat_map(|(page, number)| page.entries.iter().zip(number * PAGE..));
-        let in_pages = numbered.filter_map(|(entry, slot)| Some((key(slot, entry.version), entry.value.as_ref()?)));
+        let used = numbered.filter(|(entry, _)| entry.version != 0);
+        let in_pages = used.map(|(entry, slot)| (key(slot, entry.version), &entry.value));
         in_pages.chain(self.overflow.iter().map(|(key, value)| (*key, value)))
     }
 
@@ -137,7 +143,7 @@ impl<K: Key, V> SecondaryMap<K, V> {
         if entries.len() <= at {
             let mut more = entries.into_vec();
             more.reserve_exact(capacity - more.len());
-            more.resize_with(capacity, || MapEntry { version: 0, value: None });
+            more.resize_with(capacity, || MapEntry { version: 0, value: V::default() });
             entries = more.into_boxed_slice();
         }
         self.pages[number].entries = entries;

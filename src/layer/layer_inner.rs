@@ -70,11 +70,10 @@ impl ResourceManager for LayerInner {
     }
 }
 
-/// What a linked object owns. Each linked object has one, so it is small (40 bytes).
+/// What a linked object owns. Each linked object has one, so it is small (32 bytes).
 pub(super) struct ModuleMemory {
+    /// With the [`ModuleExtras`], if there are any.
     pub(super) memory: Box<dyn Finalized>,
-    /// In a box, because few objects have any.
-    pub(super) _extras: Option<Box<ModuleExtras>>,
     /// Name of the object.
     pub(super) name: Arc<str>,
 }
@@ -96,5 +95,15 @@ impl HasMemory for ModuleMemory {
 
     fn name(&self) -> Arc<str> {
         self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_of_a_linked_object_takes_40_bytes_in_its_table() {
+        assert_eq!(MemoryLedger::<ModuleMemory>::ENTRY_BYTES, 40);
     }
 }

@@ -53,10 +53,17 @@ struct Shard<R> {
 /// What the trackers of one dylib own.
 type KeyRecords<R> = SecondaryMap<TrackerId, OneOrMany<R>>;
 
-/// What one key owns.
+/// What one key owns. As large as `R`, if `R` has a pointer that is never null.
 enum OneOrMany<R> {
     One(R),
-    Many(Box<ManyRecords<R>>),
+    /// `None` is nothing at all.
+    Many(Option<Box<ManyRecords<R>>>),
+}
+
+impl<R> Default for OneOrMany<R> {
+    fn default() -> Self {
+        OneOrMany::Many(None)
+    }
 }
 
 /// What one key owned, in the order it was recorded.
@@ -79,6 +86,10 @@ struct DylibUsage<R> {
 }
 
 impl<R: HasMemory> MemoryLedger<R> {
+    /// Bytes of the entry of one key.
+    #[cfg(test)]
+    pub(super) const ENTRY_BYTES: usize = KeyRecords::<R>::ENTRY_BYTES;
+
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
         let shard = || Shard { dylibs: HashMap::default(), spare: KeyRecords::default(), key_count: 0 };
@@ -124,9 +135,9 @@ impl<R: HasMemory> MemoryLedger<R> {
     /// Removes and returns everything under `key`, in the order it was recorded.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
         match self.shard(key.dylib).with_mut_if_any(|shard| shard.take(key)) {
-            None => RemovedRecords::One(None),
+            None | Some(OneOrMany::Many(None)) => RemovedRecords::One(None),
             Some(OneOrMany::One(resource)) => RemovedRecords::One(Some(resource)),
-            Some(OneOrMany::Many(many)) => RemovedRecords::Many(many.resources.into_iter()),
+            Some(OneOrMany::Many(Some(many))) => RemovedRecords::Many(many.resources.into_iter()),
         }
     }
 
@@ -272,29 +283,28 @@ impl<R: HasMemory> OneOrMany<R> {
     fn usage(&self) -> MemoryUsage {
         match self {
             OneOrMany::One(resource) => resource.memory().usage(),
-            OneOrMany::Many(many) => many.usage,
+            OneOrMany::Many(many) => many.as_ref().map_or_else(MemoryUsage::default, |many| many.usage),
         }
     }
 
     fn for_each(&self, visit: impl FnMut(&R)) {
         match self {
             OneOrMany::One(resource) => std::iter::once(resource).for_each(visit),
-            OneOrMany::Many(many) => many.resources.iter().for_each(visit),
+            OneOrMany::Many(many) => many.iter().flat_map(|many| many.resources.iter()).for_each(visit),
         }
     }
 
     fn append(&mut self, added: OneOrMany<R>) {
-        let many = match self {
-            OneOrMany::Many(many) => many,
-            OneOrMany::One(_) => {
-                let empty = Box::new(ManyRecords { usage: MemoryUsage::default(), resources: ChunkList::new() });
-                let one = mem::replace(self, OneOrMany::Many(empty));
-                let OneOrMany::Many(many) = self else { return };
-                many.append(one);
+        let mut many = match mem::take(self) {
+            OneOrMany::Many(Some(many)) => many,
+            few => {
+                let mut many = Box::new(ManyRecords { usage: MemoryUsage::default(), resources: ChunkList::new() });
+                many.append(few);
                 many
             }
         };
         many.append(added);
+        *self = OneOrMany::Many(Some(many));
     }
 }
 
@@ -303,7 +313,8 @@ impl<R: HasMemory> ManyRecords<R> {
         self.usage += added.usage();
         match added {
             OneOrMany::One(resource) => self.resources.push(resource),
-            OneOrMany::Many(many) => self.resources.append(many.resources),
+            OneOrMany::Many(Some(many)) => self.resources.append(many.resources),
+            OneOrMany::Many(None) => {}
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::link::{
     BuiltGraph, ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer,
     ObjectInterface, Outline, PlacedLink, PlanStage, ReadLink, ScannedInterface, SealedLink, SymbolIndex,
 };
-use crate::memory::Finalized;
+use crate::memory::{Finalized, keep_with};
 use crate::session::{
     ClaimedSymbol, FoundSymbol, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
     MaterializationWait, NameSink, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef,
@@ -534,8 +534,12 @@ impl PendingLink {
             Some(link) => (Some(link.registration), link.dependencies),
             None => (None, Vec::new()),
         };
-        let extras = (thread_locals.is_some() || sections.is_some() || hidden.is_some())
-            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _sections: sections, _hidden: hidden }));
+        let memory = match thread_locals.is_some() || sections.is_some() || hidden.is_some() {
+            true => {
+                keep_with(memory, ModuleExtras { _thread_locals: thread_locals, _sections: sections, _hidden: hidden })
+            }
+            false => memory,
+        };
         // If the tracker is defunct, the closure is dropped without a call, which frees the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
@@ -543,7 +547,7 @@ impl PendingLink {
             if let Some(memory) = thunks {
                 record_thunks(layer, dylib, key, memory, &linked.name);
             }
-            let module = ModuleMemory { memory, _extras: extras, name: linked.name };
+            let module = ModuleMemory { memory, name: linked.name };
             layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
             key
         })?;
@@ -558,7 +562,7 @@ impl PendingLink {
 #[cold]
 #[inline(never)]
 fn record_thunks(layer: &LayerInner, dylib: &JitDylib, key: ResourceKey, memory: Box<dyn Finalized>, name: &Arc<str>) {
-    layer.ledger.record(dylib, key, ModuleMemory { memory, _extras: None, name: name.clone() });
+    layer.ledger.record(dylib, key, ModuleMemory { memory, name: name.clone() });
 }
 
 /// The names that a link has looked up: its externals, then the objects whose sections it refers to.

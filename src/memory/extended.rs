@@ -97,27 +97,64 @@ impl InFlight for Extended {
 
 /// Combines a finalized allocation in the pools with its large sections. Without any, returns `pools` itself.
 pub(crate) fn with_large_sections(pools: Box<dyn Finalized>, large: Vec<LargeSection>) -> Box<dyn Finalized> {
-    if large.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, large: large.into() }) }
+    if large.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, more: large.into_boxed_slice() }) }
 }
 
-/// A finalized allocation. The fields drop in this order: the code before the sections that it uses.
-struct ExtendedFinalized {
+/// Combines finalized memory with `resources`, which are dropped after it.
+pub(crate) fn keep_with<T: Send + Sync + 'static>(memory: Box<dyn Finalized>, resources: T) -> Box<dyn Finalized> {
+    Box::new(ExtendedFinalized { pools: memory, more: Resources(resources) })
+}
+
+/// A finalized allocation and more. The fields drop in this order: the code before what it uses.
+struct ExtendedFinalized<M> {
     pools: Box<dyn Finalized>,
-    large: Box<[LargeSection]>,
+    more: M,
 }
 
-impl Finalized for ExtendedFinalized {
+/// What an [`ExtendedFinalized`] has besides its allocation.
+trait More: Send + Sync {
+    /// The address of a large section. `None` leaves the answer to the allocation.
+    fn large_section_address(&self, index: usize) -> Option<ExecutorAddr>;
+
+    fn usage(&self) -> MemoryUsage;
+}
+
+impl More for Box<[LargeSection]> {
+    fn large_section_address(&self, index: usize) -> Option<ExecutorAddr> {
+        Some(self.get(index).map_or(ExecutorAddr::NULL, LargeSection::address))
+    }
+
+    fn usage(&self) -> MemoryUsage {
+        let metadata = size_of::<ExtendedFinalized<Self>>() as u64;
+        let own = MemoryUsage { metadata, ..MemoryUsage::default() };
+        std::iter::once(own).chain(self.iter().map(LargeSection::usage)).sum()
+    }
+}
+
+/// Resources that are no memory of code.
+struct Resources<T>(#[allow(dead_code)] T); // only dropped
+
+impl<T: Send + Sync> More for Resources<T> {
+    fn large_section_address(&self, _index: usize) -> Option<ExecutorAddr> {
+        None
+    }
+
+    fn usage(&self) -> MemoryUsage {
+        MemoryUsage::default()
+    }
+}
+
+impl<M: More> Finalized for ExtendedFinalized<M> {
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.pools.address(pool)
     }
 
     fn large_section_address(&self, index: usize) -> ExecutorAddr {
-        self.large.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
+        self.more.large_section_address(index).unwrap_or_else(|| self.pools.large_section_address(index))
     }
 
     fn usage(&self) -> MemoryUsage {
-        let own = MemoryUsage { metadata: size_of::<Self>() as u64, ..MemoryUsage::default() };
-        [self.pools.usage(), own].into_iter().chain(self.large.iter().map(LargeSection::usage)).sum()
+        [self.pools.usage(), self.more.usage()].into_iter().sum()
     }
 
     fn word(&self, offset: u64) -> Option<&MappedU64> {

@@ -130,6 +130,7 @@ pub(crate) use copy_mapper::{CopyMapper, CopyPeer};
 #[cfg(feature = "unstable")]
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
+pub(crate) use extended::keep_with;
 #[cfg(loom)]
 pub use fork_gate::{Closed, ForkGate};
 pub use fragmentation::SlabFragmentation;
