@@ -417,9 +417,8 @@ impl DylibState {
             Arc::new(TrackerCore {
                 id,
                 handle: JitDylib::from_inner(dylib.clone()),
-                serial,
                 owned: OwnedSymbols::default(),
-                state: TrackerState::new(),
+                state: TrackerState::new(serial),
                 prefetch_hints: PrefetchHints::default(),
             })
         });

@@ -34,8 +34,6 @@ pub(crate) struct TrackerCore {
     /// A cycle: the dylib's table refers back here. It is broken when the tracker is reclaimed or merged. A handle, so
     /// that a caller can be lent a `&JitDylib` without a count.
     pub(crate) handle: JitDylib,
-    /// Position in its dylib's creation order.
-    pub(crate) serial: u64,
     pub(crate) owned: OwnedSymbols,
     pub(crate) state: TrackerState<TrackerCore>,
     /// Addresses that a removal of this tracker will touch.
@@ -188,7 +186,7 @@ impl Pinned for TrackerCore {
 
     #[inline]
     fn serial(&self) -> u64 {
-        self.serial
+        self.state.serial()
     }
 }
 

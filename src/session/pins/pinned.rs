@@ -5,7 +5,8 @@
 
 use crate::session::pins::pin_nodes::PinNode;
 use crate::session::pins::tracker_flags::TrackerFlag;
-use crate::session::pins::tracker_state::{AfterUnpin, EdgeAdded, RemovalStage, StateInner, Status, TrackerState};
+use crate::session::pins::tracker_state::{AfterUnpin, EdgeAdded, PinCount};
+use crate::session::pins::tracker_state::{RemovalStage, StateInner, Status, TrackerState};
 use crate::session::types::ids::ResourceKey;
 use crate::sync::{Arc, MutexGuard, seeded_bug};
 
@@ -61,9 +62,9 @@ pub(crate) trait Pinned: Sized {
 
     /// For the pin graph: removes a dependant's pin from the current tracker. Returns what the caller must do.
     fn unpin_dependant(self: &Arc<Self>) -> AfterUnpin {
-        with_current(self, |_, mut state| {
+        with_current(self, |core, mut state| {
             state.dependant_pins = state.dependant_pins.saturating_sub(1);
-            state.after_unpin(false)
+            core.state().after_unpin(&mut state, false)
         })
     }
 
@@ -136,7 +137,7 @@ pub(crate) trait Pinned: Sized {
         with_current(self, |_, mut state| match state.status {
             Status::Live | Status::Removing(RemovalStage::Guarded | RemovalStage::Retired, _) => {
                 state.handle_pins.add_one();
-                Ok(state.search)
+                Ok(state.search())
             }
             _ => Err(Defunct),
         })
@@ -144,7 +145,7 @@ pub(crate) trait Pinned: Sized {
 
     /// Counts a pin that the caller holds as revocable.
     fn make_pin_revocable(self: &Arc<Self>) {
-        with_current(self, |_, mut state| state.revocable_pins.add_one());
+        with_current(self, |core, _state| core.state().update_revocable(PinCount::add_one));
     }
 
     /// Adds a second pin for a caller that holds one. This cannot fail, even if the tracker is retired.
@@ -157,9 +158,9 @@ pub(crate) trait Pinned: Sized {
         with_current(self, |core, mut state| {
             state.handle_pins.subtract_one();
             if is_revocable {
-                state.revocable_pins.subtract_one();
+                core.state().update_revocable(PinCount::subtract_one);
             }
-            (core.clone(), state.after_unpin(is_revocable))
+            (core.clone(), core.state().after_unpin(&mut state, is_revocable))
         })
     }
 }

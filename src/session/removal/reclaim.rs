@@ -117,7 +117,7 @@ fn list_pending(session: &SessionInner, core: &Arc<TrackerCore>) {
 impl TrackerCore {
     /// The key of this tracker's pending removal, which waits `since` then.
     fn pending_key(&self, since: Instant) -> PendingKey {
-        (since, self.dylib().id.number(), self.serial)
+        (since, self.dylib().id.number(), self.state.serial())
     }
 }
 

@@ -135,7 +135,7 @@ impl ResourceTracker {
         let mut by_dylib = cores.clone();
         // Newest first, as a loader unloads.
         by_dylib.sort_by_key(|core| {
-            Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().id.number(), core.serial))
+            Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().id.number(), core.state.serial()))
         });
         for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib().session, &b.dylib().session)) {
             let mut batch = Batch::new("ResourceTracker::remove_all");
@@ -221,7 +221,7 @@ impl DylibState {
 
 /// Sorts trackers of one dylib as a loader unloads.
 fn newest_first(mut cores: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
-    sort_by_number(&mut cores, |core| u128::from(!core.serial));
+    sort_by_number(&mut cores, |core| u128::from(!core.state.serial()));
     cores
 }
 
