@@ -54,12 +54,13 @@
 //!
 //! # Features
 //!
-//! `range-extension` and `reload` are on by default.
+//! `range-extension`, `reload` and `environment` are on by default.
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
 //! | `reload` | `Reloader`: objects of a running program are replaced |
+//! | `environment` | `JITTISON_GDB` and `JITTISON_PERF` register linked code with debuggers and perf; about 120 KB of code |
 //! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
 //! | `executor` | code runs in another process, which may be sandboxed or of another architecture (`docs/executor.md`) |
 //! | `executor-tls` | such a connection may be encrypted; brings `rustls` |

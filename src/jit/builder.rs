@@ -4,6 +4,9 @@
 //! only, and perf looks for names in anonymous memory only. So for either tool, code memory is mapped once instead of
 //! twice.
 //!
+//! A program has the code for such a tool only if it calls the setting, or if the environment may ask for it (the feature
+//! `environment`). So [`JitBuilder::debugger`] and [`JitBuilder::profiler`] store functions, and `build` names no tool.
+//!
 //! The managers have ranks, which decide the order of reclamation, whatever the order of registration
 //! (`src/session/core/resource_manager.rs`). Managers of the embedder come before all of these:
 //!
@@ -64,9 +67,9 @@ pub struct JitBuilder {
     error_reporter: Option<ErrorReporter>,
     lazy_failure_handler: LazyFailureHandler,
     /// `None`: the environment decides.
-    debugger: Option<bool>,
+    debugger: Option<Option<Tool>>,
     /// `None`: the environment decides.
-    profiler: Option<Option<Profile>>,
+    profiler: Option<Option<Tool>>,
     observers: Vec<Arc<dyn Observer>>,
     wrapped: Vec<String>,
     /// `None`: this process.
@@ -171,20 +174,24 @@ impl JitBuilder {
     }
 
     /// Whether linked objects are registered with debuggers, for breakpoints by name, backtraces and source lines
-    /// ([`Debugger`]). Without this call the environment decides: they are if `JITTISON_GDB` is `1`.
+    /// ([`Debugger`]). Without this call the environment decides: they are if `JITTISON_GDB` is `1` (needs the feature
+    /// `environment`).
     ///
     /// Breakpoints that a debugger can write have a price: code memory is mapped once, each object takes entire pages, and
     /// each link makes system calls. (Not if [`memory_manager`](Self::memory_manager) was called.) While a debugger is
     /// attached, the memory of removed code is not reused, because gdb leaves its breakpoints there.
     pub fn debugger(mut self, is_enabled: bool) -> JitBuilder {
-        self.debugger = Some(is_enabled);
+        self.debugger = Some(is_enabled.then_some(DEBUGGER));
         self
     }
 
     /// How linked code is described to perf, if at all ([`Profiler`]). Without this call the environment decides:
-    /// `JITTISON_PERF` may be `jitdump` or `map`.
+    /// `JITTISON_PERF` may be `jitdump` or `map` (needs the feature `environment`).
     pub fn profiler(mut self, profile: Option<Profile>) -> JitBuilder {
-        self.profiler = Some(profile);
+        self.profiler = Some(profile.map(|profile| match profile {
+            Profile::JitDump => JIT_DUMP,
+            Profile::PerfMap => PERF_MAP,
+        }));
         self
     }
 
@@ -249,12 +256,30 @@ impl JitBuilder {
     /// memory of this process is mapped by the first link, whose error says why the kernel refuses it. A
     /// [`SlabPool`] that is passed to [`memory_manager`](Self::memory_manager) is mapped before.
     pub fn build(self) -> Result<Jit> {
+        #[cfg(feature = "environment")]
+        let settings = self.or_environment();
+        #[cfg(not(feature = "environment"))]
+        let settings = self;
+        settings.build_with_tools()
+    }
+
+    /// Asks the environment for tools that the caller did not decide about.
+    #[cfg(feature = "environment")]
+    fn or_environment(mut self) -> JitBuilder {
+        if self.debugger.is_none() {
+            self = self.debugger(std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
+        }
+        if self.profiler.is_none() {
+            self = self.profiler(Profile::from_environment());
+        }
+        self
+    }
+
+    fn build_with_tools(self) -> Result<Jit> {
         #[cfg(feature = "executor")]
         let restart_state = self.keeps_objects.then(|| self.restart_state());
         #[cfg(not(feature = "executor"))]
         let restart_state: Option<RestartState> = None;
-        let is_debugged =
-            self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
         #[cfg(feature = "executor")]
         let executor_process = match self.executor_process {
             // Not without that feature: programs may rely on pointers to linked code that their own choice of a session gives them.
@@ -286,14 +311,12 @@ impl JitBuilder {
         };
         #[cfg(not(feature = "executor"))]
         let memory = self.memory;
-        let profile = self.profiler.unwrap_or_else(Profile::from_environment);
-        let memory: Arc<dyn MemoryManager> = match memory {
-            Some(memory) => memory,
-            // Debuggers write breakpoints into private memory only, and leave them there.
-            None if is_debugged => Arc::new(QuarantineManager::new(pool(SingleMapper, self.pool, &self.observers)?)),
-            // perf looks for names in anonymous memory only.
-            None if profile == Some(Profile::PerfMap) => Arc::new(pool(SingleMapper, self.pool, &self.observers)?),
-            None => Arc::new(pool(SystemMapper::default(), self.pool, &self.observers)?),
+        let (debugger, profiler) = (self.debugger.flatten(), self.profiler.flatten());
+        let tool_memory = debugger.and_then(|tool| tool.memory).or_else(|| profiler.and_then(|tool| tool.memory));
+        let memory: Arc<dyn MemoryManager> = match (memory, tool_memory) {
+            (Some(memory), _) => memory,
+            (None, Some(make_memory)) => make_memory(self.pool, &self.observers)?,
+            (None, None) => Arc::new(pool(SystemMapper::default(), self.pool, &self.observers)?),
         };
         let session = ExecutionSession::with_options(SessionOptions {
             reclaim: self.reclaim,
@@ -318,14 +341,9 @@ impl JitBuilder {
         );
         layer.add_plugin(initializers.clone());
         layer.register(&session);
-        if is_debugged {
-            let debugger = Debugger::with_executor(executor.clone());
-            layer.add_plugin(debugger.clone());
-            debugger.register(&session);
-        }
-        // The last plugin, so that it sees what the other plugins make of an object.
-        if let Some(profile) = profile {
-            layer.add_plugin(Profiler::with_executor(profile, &*executor)?);
+        // The profiler is the last plugin, so that it sees what the other plugins make of an object.
+        for tool in debugger.into_iter().chain(profiler) {
+            (tool.attach)(&layer, &session, &executor)?;
         }
         lazy.register(&session);
         stubs.register(&session);
@@ -380,6 +398,44 @@ impl fmt::Debug for JitBuilder {
             .finish_non_exhaustive()
     }
 }
+
+/// What `build` does for a debugger or a profiler.
+#[derive(Clone, Copy)]
+struct Tool {
+    /// Makes the code memory that the tool needs. `None`: any will do.
+    memory: Option<MakeMemory>,
+    attach: fn(&ObjectLinkingLayer, &ExecutionSession, &Arc<dyn Executor>) -> Result<()>,
+}
+
+type MakeMemory = fn(SlabPoolOptions, &[Arc<dyn Observer>]) -> Result<Arc<dyn MemoryManager>>;
+
+const DEBUGGER: Tool = Tool {
+    // Debuggers write breakpoints into private memory only, and leave them there.
+    memory: Some(|options, observers| Ok(Arc::new(QuarantineManager::new(pool(SingleMapper, options, observers)?)))),
+    attach: |layer, session, executor| {
+        let debugger = Debugger::with_executor(executor.clone());
+        layer.add_plugin(debugger.clone());
+        debugger.register(session);
+        Ok(())
+    },
+};
+
+const JIT_DUMP: Tool = Tool {
+    memory: None,
+    attach: |layer, _, executor| {
+        layer.add_plugin(Profiler::with_executor(Profile::JitDump, &**executor)?);
+        Ok(())
+    },
+};
+
+const PERF_MAP: Tool = Tool {
+    // perf looks for names in anonymous memory only.
+    memory: Some(|options, observers| Ok(Arc::new(pool(SingleMapper, options, observers)?))),
+    attach: |layer, _, executor| {
+        layer.add_plugin(Profiler::with_executor(Profile::PerfMap, &**executor)?);
+        Ok(())
+    },
+};
 
 /// Creates a pool of code memory that reports to the observers, if there are any. It maps its first window when it first allocates.
 fn pool(

@@ -100,6 +100,7 @@ impl Profiler {
 
 impl Profile {
     /// Reads `JITTISON_PERF` from the environment: `jitdump` or `map`.
+    #[cfg(feature = "environment")]
     pub(crate) fn from_environment() -> Option<Profile> {
         match std::env::var_os("JITTISON_PERF")?.to_str()? {
             "jitdump" => Some(Profile::JitDump),
