@@ -50,7 +50,7 @@ mod watcher;
 use std::fmt;
 use std::path::Path;
 
-use crate::base::{CodeHold, ExecutorAddr, Name, TlsIndex, clear_thread_cache};
+use crate::base::{CodeHold, ExecutorAddr, Name, TlsIndex, clear_thread_cache, sort_by_order};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer, InProcess};
 #[cfg(feature = "executor")]
@@ -462,7 +462,7 @@ impl Jit {
         let inner = &*self.0;
         let mut map = inner.layer.memory().memory_map()?;
         for mut tenants in [inner.layer.tenants(), inner.stubs.tenants(), inner.lazy.tenants()] {
-            tenants.sort_by_key(|tenant| tenant.segments);
+            sort_by_order(&mut tenants, |a, b| a.segments.cmp(&b.segments));
             map.attribute(tenants);
         }
         Some(map)

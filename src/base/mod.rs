@@ -11,7 +11,7 @@
 //! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys), `SegmentedTable` (a hash table that grows in steps) |
 //! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
 //! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
-//! | the rest | `PrefetchHints`, `sort_by_number` (a sort that is compiled once), the handling of panics of the embedder's code, the count of steps for tests |
+//! | the rest | `PrefetchHints`, `sort_by_number`, `sort_by_order` (sorts that are compiled once), the handling of panics of the embedder's code, the count of steps for tests |
 //!
 //! This room knows no symbol tables, maps no memory and reads no machine code.
 
@@ -57,7 +57,7 @@ pub(crate) use secondary_map::SecondaryMap;
 pub use segment_kind::SegmentKind;
 pub(crate) use segmented_table::SegmentedTable;
 pub(crate) use sharded_arc::{ArcShard, ShardedArc};
-pub(crate) use sort_by_number::{pair, sort_by_number};
+pub(crate) use sort_by_number::{pair, sort_by_number, sort_by_order};
 pub(crate) use step_count::count_step;
 #[cfg(all(test, not(loom)))]
 pub(crate) use step_count::steps_of;

@@ -1,7 +1,9 @@
-//! [`sort_by_number`]: a sort of which little is compiled again for each type.
+//! [`sort_by_number`] and [`sort_by_order`]: sorts of which little is compiled again for each type.
 //!
 //! The sort of the standard library is compiled for each type and each key: about 6 KB of code each time. Lists that are short, or
-//! rarely in disorder, use this one.
+//! rarely in disorder, use these. What is compiled for a type reads the numbers, or compares two elements, and swaps two elements.
+
+use std::cmp::Ordering;
 
 /// Up to this length, elements are inserted where they belong, without an allocation.
 const MAX_INSERTION: usize = 20;
@@ -12,28 +14,60 @@ pub(crate) fn sort_by_number<T>(items: &mut [T], number: impl Fn(&T) -> u128) {
         return;
     }
     if items.len() <= MAX_INSERTION {
-        for end in 1..items.len() {
-            let mut at = end;
-            while at > 0 && number(&items[at]) < number(&items[at - 1]) {
-                items.swap(at, at - 1);
-                at -= 1;
-            }
+        let mut numbers = [0; MAX_INSERTION];
+        for (place, item) in numbers.iter_mut().zip(&*items) {
+            *place = number(item);
         }
-        return;
+        insert_each(&mut numbers[..items.len()], &mut |a, b| items.swap(a, b));
+    } else {
+        let order = sorted_positions(items.iter().map(number).collect());
+        apply_order(order, &mut |a, b| items.swap(a, b));
     }
-    let mut order = sorted_positions(items.iter().map(number).collect());
+}
+
+/// Sorts by a comparison. Elements that compare equal keep their order.
+pub(crate) fn sort_by_order<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    if let Some(order) = positions_in_order(items.len(), &|a, b| compare(&items[a], &items[b])) {
+        apply_order(order, &mut |a, b| items.swap(a, b));
+    }
+}
+
+/// Sorts by insertion. Calls `swap` for each two neighbours that change places.
+fn insert_each(numbers: &mut [u128], swap: &mut dyn FnMut(usize, usize)) {
+    for end in 1..numbers.len() {
+        let mut at = end;
+        while at > 0 && numbers[at] < numbers[at - 1] {
+            numbers.swap(at, at - 1);
+            swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}
+
+/// Puts the elements in order. `order` has the position of the element that belongs at each place.
+fn apply_order(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     // Each round puts the elements of one cycle in their places.
-    for start in 0..items.len() {
+    for start in 0..order.len() {
         let mut at = start;
         loop {
             let source = std::mem::replace(&mut order[at], at);
             if source == start {
                 break;
             }
-            items.swap(at, source);
+            swap(at, source);
             at = source;
         }
     }
+}
+
+/// The positions of elements in order of `compare`. `None`: they are in order.
+fn positions_in_order(length: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Option<Vec<usize>> {
+    if (1..length).all(|at| compare(at - 1, at).is_le()) {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..length).collect();
+    order.sort_by(|a, b| compare(*a, *b));
+    Some(order)
 }
 
 /// A number whose order is that of pairs of numbers.
@@ -61,6 +95,20 @@ mod tests {
                 let (mut own, mut expected) = (items.clone(), items);
                 sort_by_number(&mut own, |(number, _)| u128::from(*number));
                 expected.sort_by_key(|(number, _)| *number);
+                assert_eq!(own, expected, "{length} elements below {range}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_comparison_sorts_as_the_standard_library_does() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for length in [0, 1, 2, 20, 21, 300] {
+            for range in [1, 4, 10_000] {
+                let items: Vec<(u64, usize)> = (0..length).map(|index| (random.u64(..range), index)).collect();
+                let (mut own, mut expected) = (items.clone(), items);
+                sort_by_order(&mut own, |a, b| b.0.cmp(&a.0));
+                expected.sort_by(|a, b| b.0.cmp(&a.0));
                 assert_eq!(own, expected, "{length} elements below {range}");
             }
         }

@@ -14,7 +14,7 @@ use object::pod::{Pod, slice_from_bytes};
 use object::read::StringTable;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, sort_by_order};
 use crate::error::{Error, ErrorKind};
 use crate::os::{self, InputFile};
 
@@ -38,7 +38,7 @@ pub(super) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
     if symbols.is_empty() {
         return Err(fault("the program has no symbol table: it was stripped"));
     }
-    symbols.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    sort_by_order(&mut symbols, |a, b| a.name.cmp(&b.name));
     Ok(symbols)
 }
 

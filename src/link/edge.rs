@@ -31,6 +31,11 @@ impl Edge {
 }
 
 impl BlockId {
+    /// For [`sort_by_number`](crate::base::sort_by_number).
+    pub(crate) fn number(&self) -> u128 {
+        self.0.into()
+    }
+
     /// The position as an index.
     pub fn index(self) -> usize {
         self.0 as usize
@@ -38,6 +43,11 @@ impl BlockId {
 }
 
 impl SymbolIndex {
+    /// For [`sort_by_number`](crate::base::sort_by_number).
+    pub(crate) fn number(&self) -> u128 {
+        self.0.into()
+    }
+
     /// The position as an index. For a symbol of the object's own symbol table, this is its ELF symbol index.
     pub fn index(self) -> usize {
         self.0 as usize

@@ -13,7 +13,7 @@ use std::iter;
 use smallvec::SmallVec;
 
 use crate::arch::KindSet;
-use crate::base::{SegmentKind, align_up};
+use crate::base::{SegmentKind, align_up, pair, sort_by_number};
 use crate::error::{Error, LinkFault};
 use crate::link::frames;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role};
@@ -91,7 +91,7 @@ pub(crate) fn place(
 pub(crate) fn current_order(graph: &LinkGraph) -> Vec<BlockId> {
     let mut order: Vec<BlockId> = graph.blocks().map(|(id, _)| id).collect();
     // An empty block is before the block at its offset.
-    order.sort_by_key(|id| (graph.blocks[id.index()].offset, graph.blocks[id.index()].size));
+    sort_by_number(&mut order, |id| pair(graph.blocks[id.index()].offset, graph.blocks[id.index()].size));
     order
 }
 

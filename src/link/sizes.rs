@@ -2,6 +2,7 @@
 //! symbol knows its size. So the link lists these symbols after claiming and dead-stripping, and the caller sets their
 //! sizes when it has found them.
 
+use crate::base::sort_by_number;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 
@@ -9,7 +10,7 @@ use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 pub(crate) fn find(graph: &mut LinkGraph) {
     let is_elsewhere = |edge: &&Edge| edge.kind.is_size() && graph.definition(edge.symbol) == Definition::External;
     let mut found: Vec<SymbolIndex> = graph.live_edges().filter(is_elsewhere).map(|edge| edge.symbol).collect();
-    found.sort_unstable();
+    sort_by_number(&mut found, SymbolIndex::number);
     found.dedup();
     graph.sized_externals = found;
 }

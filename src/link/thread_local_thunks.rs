@@ -9,7 +9,7 @@
 //! Whether a link needs thunks is known when its externals are found and the C library has answered. Its memory is
 //! allocated then. So the thunks have an allocation of their own, near the first, and a link without thunks has none.
 
-use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
+use crate::base::{ExecutorAddr, SegmentKind, TlsIndex, sort_by_number};
 use crate::error::Result;
 use crate::link::graph::{Block, BlockId, Edge, Role, SymbolIndex};
 use crate::link::resolved_link::ResolvedLink;
@@ -51,7 +51,7 @@ impl ThreadLocalThunks {
             thread_locals::not_computed(link.graph, id, first, &[], problem)
         })?;
         let mut variables: Vec<SymbolIndex> = edges.iter().map(|(_, edge)| edge.symbol).collect();
-        variables.sort_unstable();
+        sort_by_number(&mut variables, SymbolIndex::number);
         variables.dedup();
         let arch = link.graph.arch;
         let size = first_thunk(arch) + (edges.len() * arch.max_distance_thunk_size()) as u64;

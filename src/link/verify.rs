@@ -43,7 +43,7 @@ mod tests;
 
 use crate::arch::ThreadLocalEntry;
 use crate::arch::verify::{Mismatch, Relocation, SectionView};
-use crate::base::SegmentKind;
+use crate::base::{SegmentKind, pair, sort_by_number};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Role};
 use crate::link::resolved_link::ResolvedLink;
@@ -261,7 +261,7 @@ impl<'a> Verifier<'a> {
         let segment = &self.snapshot.segments[pool.index()];
         let blocks = || self.link.graph.blocks.iter().filter(|block| block.pool == pool && is_in_segment(block));
         let mut content: Vec<&Block> = blocks().filter(|block| !block.is_zero_fill()).collect();
-        content.sort_by_key(|block| (block.offset, block.size));
+        sort_by_number(&mut content, |block| pair(block.offset, block.size));
         let mut end = 0;
         for block in content {
             if block.offset < end {
@@ -302,7 +302,7 @@ impl<'a> Verifier<'a> {
 /// By relocation: whether its field overlaps the field of another relocation.
 fn overlapping(relocations: &[Relocation]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..relocations.len()).collect();
-    order.sort_by_key(|index| relocations[*index].rewritable().start);
+    sort_by_number(&mut order, |index| relocations[*index].rewritable().start as u128);
     let mut overlapping = vec![false; relocations.len()];
     let (mut end, mut last) = (0, None);
     for index in order {

@@ -4,7 +4,7 @@
 //! slabs with a few small modules in each. A program that removes these modules, or links them again, can return the
 //! slabs.
 
-use crate::base::{ExecutorAddr, SegmentKind};
+use crate::base::{ExecutorAddr, SegmentKind, pair, sort_by_number};
 use crate::memory::memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant};
 
 /// A slab that has live ranges, and resident bytes in free ranges.
@@ -31,14 +31,14 @@ impl MemoryMap {
         let fragmented = slabs.filter(|(_, slab)| slab.fragmented_bytes > 0 && slab.live_bytes > 0);
         let mut found: Vec<SlabFragmentation> =
             fragmented.map(|(pool, slab)| self.slab_fragmentation(pool, slab)).collect();
-        found.sort_by_key(|slab| (std::cmp::Reverse(slab.fragmented_bytes), slab.slab));
+        sort_by_number(&mut found, |slab| pair(!slab.fragmented_bytes, slab.slab.value()));
         found
     }
 
     fn slab_fragmentation(&self, pool: &PoolMap, slab: &SlabMap) -> SlabFragmentation {
         let tenants = pool.ranges_in(slab).iter().filter(|range| range.is_live).filter_map(|range| range.tenant);
         let mut tenants: Vec<usize> = tenants.collect();
-        tenants.sort_unstable();
+        sort_by_number(&mut tenants, |tenant| *tenant as u128);
         tenants.dedup();
         SlabFragmentation {
             slab: slab.start,

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, sort_by_number};
 use crate::memory::map_text::{bytes_text, pool_line, slab_line, zoom};
 use crate::memory::memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, WindowMap};
 
@@ -307,7 +307,7 @@ impl Colours {
             by_tenant.push(colour(number));
         }
         let mut order: Vec<usize> = (0..sizes.len()).collect();
-        order.sort_by_key(|number| std::cmp::Reverse(sizes[*number].1));
+        sort_by_number(&mut order, |number| u128::from(!sizes[*number].1));
         let mut legend: Vec<_> =
             order.iter().take(MAX_NAMED).map(|number| (sizes[*number].0.to_string(), colour(*number))).collect();
         if sizes.len() > MAX_NAMED {

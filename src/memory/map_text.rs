@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, sort_by_number};
 use crate::memory::memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 
 impl MemoryMap {
@@ -186,7 +186,7 @@ struct Letters {
 impl Letters {
     fn of(tenants: &[Tenant]) -> Letters {
         let mut named: Vec<usize> = (0..tenants.len()).collect();
-        named.sort_by_key(|index| std::cmp::Reverse(tenants[*index].requested_bytes()));
+        sort_by_number(&mut named, |index| u128::from(!tenants[*index].requested_bytes()));
         named.truncate(LETTERS.len());
         let mut by_tenant = vec!['+'; tenants.len()];
         for (index, letter) in named.iter().zip(LETTERS.chars()) {

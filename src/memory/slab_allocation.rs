@@ -13,7 +13,7 @@
 use std::ptr;
 
 use crate::arch::{FETCHES_EARLY, flush_code};
-use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
+use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, pair, sort_by_number};
 use crate::error::{MemoryFault, Result};
 use crate::memory::allocation::{Finalized, InFlight, downcast, not_written};
 use crate::memory::fork_guard::before_writing;
@@ -201,7 +201,7 @@ impl<const N: usize> SlabMemory for SlabAllocation<N> {
                     frames.swap(index, index - 1);
                 }
             }
-            frames.sort_unstable();
+            sort_by_number(&mut frames, |frame| pair(frame.start.value(), frame.fde.value()));
             frames.dedup_by_key(|frame| frame.start);
         }
         if frames.len() as u64 > u64::from(code.granules) {

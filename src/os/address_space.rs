@@ -58,9 +58,13 @@ pub(crate) fn heap_end() -> u64 {
 /// Describes the four largest mappings below `limit`, the largest first. Empty when `/proc/self/maps` cannot be read.
 pub(crate) fn mappings_below(limit: u64) -> Vec<String> {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Vec::new() };
-    let mut found: Vec<(u64, String)> = maps.lines().filter_map(|line| describe_mapping(line, limit)).collect();
-    found.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
-    found.into_iter().take(4).map(|(_, text)| text).collect()
+    let mut largest: Vec<(u64, String)> = Vec::new();
+    for found in maps.lines().filter_map(|line| describe_mapping(line, limit)) {
+        let at = largest.partition_point(|(size, _)| *size >= found.0);
+        largest.insert(at, found);
+        largest.truncate(4);
+    }
+    largest.into_iter().map(|(_, text)| text).collect()
 }
 
 /// Parses a line of `/proc/self/maps`: `start-end rights offset device inode name`. Returns the size and the description.

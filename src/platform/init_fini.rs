@@ -39,7 +39,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
+use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity, sort_by_order};
 use crate::error::{Error, Result};
 use crate::host::{Executor, HandlerScope, ProcessExitHook, ViewScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
@@ -311,10 +311,10 @@ impl<'a> InitGuard<'a> {
             };
             self.inner.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
             let mut own: Vec<_> = record.calls_of(InitializerKind::Init).collect();
-            own.sort_unstable_by_key(|(order, _)| order.to_initialize());
+            sort_by_order(&mut own, |(a, _), (b, _)| a.to_initialize().cmp(&b.to_initialize()));
             calls.extend(own.into_iter().skip(called_count).map(|(order, initializer)| (order, index, initializer)));
         }
-        calls.sort_unstable_by_key(|(order, ..)| order.to_initialize());
+        sort_by_order(&mut calls, |(a, ..), (b, ..)| a.to_initialize().cmp(&b.to_initialize()));
         calls
     }
 }
@@ -419,7 +419,7 @@ impl RegistryInner {
         let mut count = self.executor.run_exit_handlers(&scopes);
         let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
         let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
-        calls.sort_unstable_by_key(|(order, _)| order.to_finalize());
+        sort_by_order(&mut calls, |(a, _), (b, _)| a.to_finalize().cmp(&b.to_finalize()));
         for calls in calls.chunk_by(|(order, _), (next, _)| order.is_grouped_with(*next)) {
             for (_, finalizer) in calls {
                 self.executor.run_initializer(*finalizer);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::Name;
+use crate::base::{Name, sort_by_order};
 use crate::error::{ErrorKind, Result};
 use crate::jit::inner::Jit;
 use crate::jit::patching::outcome::{PatchVersion, RolledBack};
@@ -145,7 +145,7 @@ impl PatchableBuilder<'_> {
     pub fn build(self) -> Result<Patchable> {
         let PatchableBuilder { jit, dylib, mut names, limits } = self;
         jit.0.check_own(&dylib)?;
-        names.sort();
+        sort_by_order(&mut names, Ord::cmp);
         names.dedup();
         if let Some(name) = names.iter().find(|name| dylib.symbol_flags(name.as_str()).is_some()) {
             let problem = "the dylib already defines it, and callers may be bound to that definition; remove the definition, or \

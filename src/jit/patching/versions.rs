@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock, count_step};
+use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock, count_step, sort_by_number};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jit::inner::{Jit, JitInner};
 use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
@@ -502,7 +502,7 @@ impl Versions {
             let held_by = removal.obstacles();
             list.push(PatchVersion { version, functions, current: Vec::new(), is_retired: true, held_by });
         }
-        list.sort_by_key(|version| version.version);
+        sort_by_number(&mut list, |version| u128::from(version.version));
         list
     }
 }

@@ -6,6 +6,7 @@
 use std::cell::OnceCell;
 
 use super::VisibleSymbol;
+use crate::base::{pair, sort_by_number};
 use crate::link::graph::{Definition, LinkGraph};
 
 pub(super) struct Extents<'a> {
@@ -32,7 +33,7 @@ impl<'a> Extents<'a> {
         let Some(start @ (block, offset)) = self.start_of(visible) else { return 0 };
         let starts = self.starts.get_or_init(|| {
             let mut starts: Vec<_> = self.visible.iter().filter_map(|visible| self.start_of(visible)).collect();
-            starts.sort_unstable();
+            sort_by_number(&mut starts, |(block, offset)| pair(*block, *offset));
             starts
         });
         let next = starts.get(starts.partition_point(|other| *other <= start)).filter(|next| next.0 == block);

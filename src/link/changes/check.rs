@@ -44,9 +44,9 @@ fn check_recorded(graph: &mut LinkGraph) -> Result<()> {
     if let Some(fault) = unchecked.fault.take() {
         return Err(graph.fault(fault));
     }
-    unchecked.blocks.sort_unstable();
+    sort_by_number(&mut unchecked.blocks, BlockId::number);
     unchecked.blocks.dedup();
-    unchecked.symbols.sort_unstable();
+    sort_by_number(&mut unchecked.symbols, SymbolIndex::number);
     unchecked.symbols.dedup();
     check_blocks(graph, &unchecked.blocks)?;
     check_symbols(graph, &unchecked)?;

@@ -69,7 +69,7 @@ impl LinkGraph {
             is_new && !fulfilments.contains(index) && self.is_visible_definition(*index)
         };
         let mut added: Vec<SymbolIndex> = changes.symbols.keys().copied().filter(is_added).collect();
-        added.sort_unstable();
+        sort_by_number(&mut added, SymbolIndex::number);
         added.into_iter().map(|symbol| self.added_definition(symbol)).collect()
     }
 

@@ -51,7 +51,7 @@ impl<'a> Groups<'a> {
         let mut found = Groups::default();
         let groups = comdat_groups(object)?;
         let mut signatures: Vec<SymbolIndex> = groups.iter().map(|group| group.signature).collect();
-        signatures.sort_unstable();
+        sort_by_number(&mut signatures, SymbolIndex::number);
         let is_signature = |symbol: &SymbolIndex| signatures.binary_search(symbol).is_ok();
         let others: Vec<SymbolIndex>;
         (found.signatures, others) = grouped.into_iter().partition(is_signature);

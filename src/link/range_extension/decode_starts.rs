@@ -1,5 +1,6 @@
 //! [`DecodeStarts`]: where instructions and exception tables of an object begin, from its symbols and unwind tables.
 
+use crate::base::{pair, sort_by_number};
 use crate::link::graph::{BlockId, Definition, LinkGraph, Role};
 
 /// Offsets in blocks, sorted, at which a function or an exception table is known to begin.
@@ -18,7 +19,7 @@ impl DecodeStarts {
         for edge in frames.flat_map(|(id, _)| graph.edges(id)) {
             starts.extend(in_block(graph.definition(edge.symbol), edge.addend));
         }
-        starts.sort_unstable();
+        sort_by_number(&mut starts, |(block, offset)| pair(block.0, *offset));
         starts.dedup();
         DecodeStarts(starts)
     }

@@ -63,7 +63,7 @@ impl RangeExtender {
         let starts = self.starts.get_or_insert_with(|| DecodeStarts::of(graph)).of_block(id);
         let starts: Vec<u64> = starts.iter().map(|(_, start)| *start).collect();
         let mut fields: Vec<u32> = graph.edges(id).iter().map(|edge| edge.offset).collect();
-        fields.sort_unstable();
+        sort_by_number(&mut fields, |field| u128::from(*field));
         let is_computed = |edge: &Edge| {
             link.thunks.is_some()
                 && edge.kind.has_fixed_distance()
@@ -115,7 +115,7 @@ impl RangeExtender {
         let starts = self.starts.get_or_insert_with(|| DecodeStarts::of(graph));
         let addresses = || graph.edges(id).iter().filter(|edge| edge.kind == EdgeKind::Pointer32);
         let mut fields: Vec<usize> = addresses().map(|edge| edge.offset as usize).collect();
-        fields.sort_unstable();
+        sort_by_number(&mut fields, |field| *field as u128);
         let mut tables = type_tables::change_encoding(bytes, starts.of_block(id), &fields);
         sort_by_number(&mut tables, |table| table.end as u128);
         let is_in_table = |edge: &Edge| {

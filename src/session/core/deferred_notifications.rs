@@ -1,6 +1,7 @@
 //! [`DeferredNotifications`]: notifications that an emission collects under locks, and delivers after it has released
 //! them (S5).
 
+use crate::base::sort_by_order;
 use crate::session::core::observer::{Event, Observers};
 use crate::session::core::query::Completions;
 use crate::session::core::resource_tracker::TrackerCore;
@@ -49,7 +50,7 @@ impl DeferredNotifications {
 #[cold]
 fn deliver_published(observers: &Observers, mut published: Vec<Published>) {
     let sort_key = |(core, _): &Published| -> (DylibId, _) { (core.dylib().id, core.key()) };
-    published.sort_by_key(sort_key);
+    sort_by_order(&mut published, |a, b| sort_key(a).cmp(&sort_key(b)));
     for group in published.chunk_by(|a, b| sort_key(a) == sort_key(b)) {
         let core = &group[0].0;
         let names: Vec<_> = group.iter().map(|(_, symbol)| symbol.name.clone()).collect();

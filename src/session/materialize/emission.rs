@@ -10,7 +10,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::Name;
+use crate::base::{Name, sort_by_order};
 use crate::error::{ErrorKind, Result};
 use crate::session::core::deferred_notifications::DeferredNotifications;
 use crate::session::core::jit_dylib::DylibState;
@@ -282,7 +282,7 @@ impl MaterializationResponsibility {
 
 /// Sorts `dependencies` by identity, and removes duplicates and the symbols `own`, which are symbols of `dylib`.
 fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[ClaimedSymbol]) -> Vec<SymbolRef> {
-    dependencies.sort_unstable_by_key(SymbolRef::sort_key);
+    sort_by_order(&mut dependencies, |a, b| a.sort_key().cmp(&b.sort_key()));
     dependencies.dedup_by_key(|symbol| symbol.sort_key());
     if own.len() <= MAX_LINEAR_SEARCH {
         dependencies.retain(|symbol| symbol.dylib.id != dylib || own.iter().all(|own| own.id != symbol.id));

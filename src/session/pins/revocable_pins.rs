@@ -4,7 +4,7 @@
 //! counts in the tracker decide whether the tracker may be reclaimed (`tracker_state.rs`). An entry may be added a moment
 //! before the pin counts as revocable, and removed a moment before the pin is dropped.
 
-use crate::base::PagedArena;
+use crate::base::{PagedArena, sort_by_order};
 use crate::session::pins::pinned::Pinned;
 use crate::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ impl<T: Pinned> RevocablePins<T> {
         // `current` takes the locks of trackers, so it runs after this leaf lock is released.
         let of_it = all.into_iter().filter(|(pinned, _)| Arc::ptr_eq(&pinned.current(), core));
         let mut reasons: Vec<String> = of_it.map(|(_, reason)| reason.to_string()).collect();
-        reasons.sort_unstable();
+        sort_by_order(&mut reasons, String::cmp);
         reasons
     }
 }

@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::base::sort_by_number;
 use crate::session::pins::dependants::{PinGraph, newest_first};
 use crate::session::pins::pin_table::PIECE;
 use crate::session::pins::pinned::Pinned;
@@ -29,7 +30,7 @@ impl<T: Pinned> PinGraph<T> {
         finished.reverse();
         let mut components = trees(finished.into_iter(), &dependencies);
         components.reverse();
-        components.iter_mut().for_each(|component| component.sort_unstable());
+        components.iter_mut().for_each(|component| sort_numbers(component));
         components.concat().into_iter().map(|number| batch[number as usize].clone()).collect()
     }
 
@@ -57,7 +58,7 @@ impl<T: Pinned> PinGraph<T> {
             }
             true
         });
-        dependencies.iter_mut().for_each(|numbers| numbers.sort_unstable());
+        dependencies.iter_mut().for_each(|numbers| sort_numbers(numbers));
         (dependants, dependencies)
     }
 
@@ -106,4 +107,8 @@ fn trees(roots: impl Iterator<Item = u32>, edges: &Edges) -> Vec<Vec<u32>> {
         }
     };
     roots.map(&mut tree_of).filter(|tree: &Vec<_>| !tree.is_empty()).collect()
+}
+
+fn sort_numbers(numbers: &mut Vec<u32>) {
+    sort_by_number(numbers, |number| u128::from(*number));
 }

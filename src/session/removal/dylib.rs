@@ -3,6 +3,7 @@
 //! A dylib is first closed, so that it accepts nothing new, and then cleared (`remove.rs`). A removed dylib whose resources
 //! are not all released stays listed in `removed_dylibs`, so that it counts as a dylib of the session until then.
 
+use crate::base::sort_by_number;
 use crate::error::{Error, Result};
 use crate::session::core::clear_hook::ClearHook;
 use crate::session::core::execution_session::{ExecutionSession, SessionInner, SessionOwner};
@@ -32,7 +33,7 @@ impl SessionInner {
         // Read after `dylibs`: a dylib that is removed meanwhile enters `removed_dylibs` before it leaves `dylibs`.
         let removed: Vec<_> = self.removed_dylibs.lock().iter().collect();
         dylibs.extend(removed);
-        dylibs.sort_unstable_by_key(|dylib| dylib.id.number());
+        sort_by_number(&mut dylibs, |dylib| dylib.id.number().into());
         dylibs.dedup_by_key(|dylib| dylib.id.number());
         dylibs
     }

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::base::sort_by_order;
 use crate::error::{Result, SHOWN, listed_with};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::JitDylib;
@@ -202,7 +203,7 @@ impl SessionInner {
             blocking_for: since.elapsed(),
         };
         let mut found: Vec<_> = awaited.map(blocking).collect();
-        found.sort_by(|a, b| a.thread.cmp(&b.thread));
+        sort_by_order(&mut found, |a, b| a.thread.cmp(&b.thread));
         found
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, sort_by_number};
 use crate::jit::patching::outcome::PatchVersion;
 use crate::jit::patching::version_code::VersionCode;
 use crate::memory::Word;
@@ -161,7 +161,7 @@ impl State {
 
     /// Removes and returns those of `left` that are neither current nor in the history, sorted.
     pub(super) fn remove_unneeded(&mut self, mut left: Numbers) -> SmallVec<[LiveVersion; 1]> {
-        left.sort_unstable();
+        sort_by_number(&mut left, |number| u128::from(*number));
         left.dedup();
         left.retain(|number| self.live.get(number).is_some_and(|version| version.uses == 0));
         let unneeded = left.iter().filter_map(|number| self.live.remove(number)).collect();
