@@ -8,8 +8,10 @@
 //! 1. [`insert`] adds an empty vector. It evicts the oldest ones first, until the sum fits. A vector above the limit is freed.
 //! 2. [`remove`] removes the newest vector of the same element type that has the capacity.
 //! 3. [`clear_thread_cache`] frees all vectors. The end of the thread frees them, too.
+//!
+//! The cache is compiled once, for vectors of unknown type.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
 
 use crate::sync::plain_thread_local;
@@ -34,12 +36,22 @@ plain_thread_local! {
 
 /// Removes an empty vector with at least `capacity` elements from this thread's cache. `None` when there is none.
 pub(super) fn remove<T: 'static>(capacity: usize) -> Option<Vec<T>> {
-    CACHE.try_with(|cache| cache.borrow_mut().remove(capacity)).ok().flatten()
+    let mut found = remove_any(TypeId::of::<Vec<T>>(), capacity.saturating_mul(size_of::<T>()))?;
+    found.downcast_mut().map(std::mem::take)
 }
 
 /// Adds an empty vector to this thread's cache. Evicts older ones where the limit requires it.
 pub(super) fn insert<T: 'static>(buffer: Vec<T>) {
     debug_assert!(buffer.is_empty(), "a cached buffer has elements: dropping them here could enter the cache again");
+    let bytes = buffer.capacity() * size_of::<T>();
+    insert_any(CachedBuffer { buffer: Box::new(buffer), bytes });
+}
+
+fn remove_any(vector: TypeId, bytes: usize) -> Option<Box<dyn Any>> {
+    CACHE.try_with(|cache| cache.borrow_mut().remove(vector, bytes)).ok().flatten()
+}
+
+fn insert_any(buffer: CachedBuffer) {
     // A thread that is ending has no cache: the buffer is freed.
     let _ = CACHE.try_with(|cache| cache.borrow_mut().insert(buffer));
 }
@@ -50,22 +62,19 @@ pub(crate) fn clear_thread_cache() {
 }
 
 impl LargeBufferCache {
-    fn remove<T: 'static>(&mut self, capacity: usize) -> Option<Vec<T>> {
-        let fits = |cached: &CachedBuffer| {
-            cached.buffer.downcast_ref::<Vec<T>>().is_some_and(|buffer| buffer.capacity() >= capacity)
-        };
+    fn remove(&mut self, vector: TypeId, bytes: usize) -> Option<Box<dyn Any>> {
+        let fits = |cached: &CachedBuffer| (*cached.buffer).type_id() == vector && cached.bytes >= bytes;
         let found = self.buffers.iter().rposition(fits)?;
         let CachedBuffer { buffer, bytes } = self.buffers.remove(found);
         self.bytes -= bytes;
-        buffer.downcast().ok().map(|buffer| *buffer)
+        Some(buffer)
     }
 
-    fn insert<T: 'static>(&mut self, buffer: Vec<T>) {
-        let bytes = buffer.capacity() * size_of::<T>();
-        if bytes <= CAPACITY_BYTES {
-            self.evict_for(bytes);
-            self.buffers.push(CachedBuffer { buffer: Box::new(buffer), bytes });
-            self.bytes += bytes;
+    fn insert(&mut self, buffer: CachedBuffer) {
+        if buffer.bytes <= CAPACITY_BYTES {
+            self.evict_for(buffer.bytes);
+            self.bytes += buffer.bytes;
+            self.buffers.push(buffer);
         }
     }
 

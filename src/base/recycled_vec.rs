@@ -106,6 +106,7 @@ impl<T: Recycle> RecycledVec<T> {
     }
 
     #[cold]
+    #[inline(never)]
     fn large(capacity: usize) -> RecycledVec<T> {
         RecycledVec(large_buffer_cache::remove(capacity).unwrap_or_else(|| Vec::with_capacity(capacity)))
     }
