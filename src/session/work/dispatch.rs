@@ -60,25 +60,32 @@ thread_local! {
 /// Runs `tasks` on this thread, after the task that is running on it, if there is one. If tasks panic, the first panic is
 /// resumed after all have run.
 pub(crate) fn dispatch<J: Job>(tasks: impl IntoIterator<Item = Task<J>>) {
-    let mut tasks = tasks.into_iter();
+    dispatch_each(&mut tasks.into_iter());
+}
+
+/// As [`dispatch`], compiled once for all lists of tasks.
+fn dispatch_each<J: Job>(tasks: &mut dyn Iterator<Item = Task<J>>) {
     let Some(first) = tasks.next() else { return };
     if J::queue().try_with(|_| ()).is_err() {
         // The thread is ending and its queue is destroyed.
-        return run_all([first].into_iter().chain(tasks));
+        let mut following = Some(first);
+        return run_all(&mut || following.take().or_else(|| tasks.next()));
     }
     if RUNNING.with(|running| running.replace(true)) {
-        return enqueue([first].into_iter().chain(tasks));
+        return enqueue(first, tasks);
     }
-    enqueue(tasks);
+    if let Some(second) = tasks.next() {
+        enqueue(second, tasks);
+    }
     let _reset = ResetRunning;
     let mut following = Some(first);
-    run_all(std::iter::from_fn(|| following.take().or_else(pop)));
+    run_all(&mut || following.take().or_else(pop));
 }
 
-/// Runs `tasks` in order. If tasks panic, the first panic is resumed after all have run.
-fn run_all<J: Job>(tasks: impl Iterator<Item = Task<J>>) {
+/// Runs the tasks that `next` returns. If tasks panic, the first panic is resumed after all have run.
+fn run_all<J: Job>(next: &mut dyn FnMut() -> Option<Task<J>>) {
     let mut panicked = None;
-    for task in tasks {
+    while let Some(task) = next() {
         // Other threads may wait for the tasks behind one that panics, so these tasks must run.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             keep_first(&mut panicked, panic);
@@ -97,11 +104,12 @@ pub(in crate::session) fn keep_first(first: &mut Option<Payload>, panic: Payload
     }
 }
 
-fn enqueue<J: Job>(tasks: impl Iterator<Item = Task<J>>) {
-    let mut tasks = tasks.peekable();
-    if tasks.peek().is_some() {
-        J::queue().with(|queue| queue.borrow_mut().extend(tasks));
-    }
+fn enqueue<J: Job>(first: Task<J>, others: &mut dyn Iterator<Item = Task<J>>) {
+    J::queue().with(|queue| {
+        let mut queue = queue.borrow_mut();
+        queue.push_back(first);
+        others.for_each(|task| queue.push_back(task));
+    });
 }
 
 /// Removes the next task of this thread's queue.

@@ -79,11 +79,11 @@ impl<E: TableTypes> SymbolTable<E> {
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<UnitId> {
         let id = self.units.insert(UnitRecord::new(RecycledVec::default(), Some(definitions.len())));
-        let start = InitialState { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
+        let start = Start::Same(SymbolState::NeverSearched, halves(id.data().as_ffi()));
         self.reserve_names(definitions.len());
         let symbols = match self.names.has_many() {
-            true => self.insert_all::<false, true>(owner, unit_name, definitions, |_| start),
-            false => self.insert_all::<false, false>(owner, unit_name, definitions, |_| start),
+            true => self.insert_all::<false, true>(owner, unit_name, definitions, start),
+            false => self.insert_all::<false, false>(owner, unit_name, definitions, start),
         };
         let Some(symbols) = symbols else {
             self.units.remove(id);
@@ -100,12 +100,12 @@ impl<E: TableTypes> SymbolTable<E> {
         unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<RecycledVec<SymbolId>> {
-        let (count, start) = (definitions.len(), InitialState { state: SymbolState::Materializing, value: [0; 2] });
+        let (count, start) = (definitions.len(), Start::Same(SymbolState::Materializing, [0; 2]));
         self.symbols.prefetch_free_slots(count);
         self.reserve_names(count);
         let symbols = match self.names.has_many() {
-            true => self.insert_all::<false, true>(owner, unit_name, definitions, |_| start)?,
-            false => self.insert_all::<false, false>(owner, unit_name, definitions, |_| start)?,
+            true => self.insert_all::<false, true>(owner, unit_name, definitions, start)?,
+            false => self.insert_all::<false, false>(owner, unit_name, definitions, start)?,
         };
         if symbols.len() < count {
             self.remove_inserted(&symbols);
@@ -123,7 +123,7 @@ impl<E: TableTypes> SymbolTable<E> {
         owner: TrackerId,
         unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
-        start: impl Fn(usize) -> InitialState,
+        start: Start<'_>,
     ) -> Option<RecycledVec<SymbolId>> {
         let has_unfinished = !self.unfinished.is_empty();
         let SymbolTable {
@@ -156,8 +156,11 @@ impl<E: TableTypes> SymbolTable<E> {
             failed.forget(definition.name, hash);
             let name_source = batch.add_user(sources, definition.name.borrowed().text, unit_name);
             let mut symbol = new_symbol(name_source, extras, definition, hash, owner);
-            let InitialState { state, value } = start(position);
-            (symbol.state, symbol.value, symbol.next) = (state, value, first);
+            (symbol.state, symbol.value) = match start {
+                Start::Same(state, value) => (state, value),
+                Start::Ready(addresses) => (SymbolState::Ready, halves(addresses[position].value())),
+            };
+            symbol.next = first;
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
@@ -181,12 +184,13 @@ impl<E: TableTypes> SymbolTable<E> {
     }
 }
 
-/// The state of a new symbol.
+/// The states of new symbols.
 #[derive(Clone, Copy)]
-pub(super) struct InitialState {
-    pub(super) state: SymbolState,
-    /// See [`Symbol`].
-    pub(super) value: [u32; 2],
+pub(super) enum Start<'a> {
+    /// The state and the [value](Symbol) of each.
+    Same(SymbolState, [u32; 2]),
+    /// Each is ready and has its address.
+    Ready(&'a [ExecutorAddr]),
 }
 
 /// A new entry that is in no list yet.

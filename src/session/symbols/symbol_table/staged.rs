@@ -6,7 +6,7 @@
 //! Other threads may define one of the names meanwhile. Then that definition came first, and this one ends with nothing defined. If both
 //! are staged, the one that ends first takes the name.
 
-use super::insert::{Definition, InitialState};
+use super::insert::{Definition, Start};
 use super::unfinished::{Entry, Step};
 use super::{Probe, SymbolTable, TableTypes, UnitId, UnitRecord, halves, text};
 use crate::base::{ExecutorAddr, Name, RecycledVec, SlotNumber};
@@ -45,20 +45,27 @@ impl<E: TableTypes> SymbolTable<E> {
         &mut self,
         stage: TrackerId,
         unit_name: &Arc<str>,
-        definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
+        mut definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
         state: StagedState<'_>,
     ) -> Option<RecycledVec<SymbolId>> {
         self.definition_of(stage)?;
-        let start = |position: usize| match state {
-            StagedState::Lazy(unit) => {
-                InitialState { state: SymbolState::NeverSearched, value: halves(unit.data().as_ffi()) }
-            }
-            StagedState::Materializing => InitialState { state: SymbolState::Materializing, value: [0; 2] },
-            StagedState::Ready(addresses) => {
-                InitialState { state: SymbolState::Ready, value: halves(addresses[position].value()) }
-            }
+        let start = match state {
+            StagedState::Lazy(unit) => Start::Same(SymbolState::NeverSearched, halves(unit.data().as_ffi())),
+            StagedState::Materializing => Start::Same(SymbolState::Materializing, [0; 2]),
+            StagedState::Ready(addresses) => Start::Ready(addresses),
         };
         self.reserve_names(definitions.len());
+        self.insert_piece(stage, unit_name, &mut definitions, start)
+    }
+
+    /// Compiled once for all lists of definitions.
+    fn insert_piece<'a>(
+        &mut self,
+        stage: TrackerId,
+        unit_name: &Arc<str>,
+        definitions: &mut dyn ExactSizeIterator<Item = (Definition<'a>, Probe)>,
+        start: Start<'_>,
+    ) -> Option<RecycledVec<SymbolId>> {
         match self.names.has_many() {
             true => self.insert_all::<true, true>(stage, unit_name, definitions, start),
             false => self.insert_all::<true, false>(stage, unit_name, definitions, start),
