@@ -8,7 +8,7 @@
 //! | group | types |
 //! |---|---|
 //! | values | [`ExecutorAddr`], [`Name`], [`SegmentKind`], [`TlsIndex`], [`MemoryEvent`], the linker-defined names |
-//! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys), `SegmentedTable` (a hash table that grows in steps) |
+//! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys), `SegmentedTable` (a hash table that grows in steps), `NumberMap` (an ordered map) |
 //! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
 //! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
 //! | the rest | `PrefetchHints`, `sort_by_number`, `sort_by_order` (sorts that are compiled once), the handling of panics of the embedder's code, the count of steps for tests |
@@ -22,6 +22,7 @@ mod large_buffer_cache;
 mod linker_names;
 mod memory_event;
 mod name;
+mod number_map;
 mod paged_arena;
 mod panics;
 mod pooled_box;
@@ -47,6 +48,7 @@ pub(crate) use linker_names::{LINKER_DEFINED, is_linker_defined, linker_made_hin
 pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::{NameRef, until_nul};
+pub(crate) use number_map::{NumberMap, NumberTree};
 pub(crate) use paged_arena::{PagedArena, SlotNumber};
 pub(crate) use panics::{Payload, catch, discard, text_of};
 pub(crate) use pooled_box::{Pooled, PooledBox};

@@ -31,12 +31,12 @@
 //! Model: `loom_tests/loom_exit_handlers.rs`.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ffi::c_int;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::count_step;
+use crate::base::{NumberTree, count_step};
 use crate::sync::{Arc, ProcessMutex, seeded_bug};
 
 /// All scopes of a process. `H` is the type of a handler.
@@ -50,7 +50,7 @@ struct ScopeTable<H> {
     /// The open scopes.
     by_number: Option<HashMap<u64, Scope<H>>>,
     /// The scope of each handler, by serial.
-    by_serial: BTreeMap<u64, u64>,
+    by_serial: NumberTree,
 }
 
 /// The scopes of one run of handlers.
@@ -235,7 +235,7 @@ impl<H> ExitScopes<H> {
 
 impl<H> ScopeTable<H> {
     const fn new() -> ScopeTable<H> {
-        ScopeTable { next_number: FIRST_NUMBER, next_serial: 0, by_number: None, by_serial: BTreeMap::new() }
+        ScopeTable { next_number: FIRST_NUMBER, next_serial: 0, by_number: None, by_serial: NumberTree::new() }
     }
 
     /// The serial of the last handler of a scope.

@@ -32,13 +32,12 @@
 //! module. If the number is in the set then, it belongs to that library, whose image is final. The name of the file tells
 //! blocks of linked code from libraries ([`is_linked_block`]), so a block that is loaded and not yet recorded is refused, too.
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 
-use crate::base::{ExecutorAddr, TlsIndex};
+use crate::base::{ExecutorAddr, NumberMap, TlsIndex};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::host::thread_local_image::{
     BLOCK_SYMBOL, MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage, words_page,
@@ -154,7 +153,7 @@ impl ThreadLocalModule {
     pub fn complete(&mut self) {
         self.is_complete = true;
         let block = CompleteBlock { path: self.path.clone(), static_offset: self.static_offset };
-        COMPLETE_MODULES.lock().insert(self.number, block);
+        COMPLETE_MODULES.lock().insert(self.number.into(), block);
     }
 
     /// Requests a static offset for a complete block that was loaded without one.
@@ -167,7 +166,7 @@ impl ThreadLocalModule {
 impl Drop for ThreadLocalModule {
     fn drop(&mut self) {
         // Before the library is closed: another module may get the number after that.
-        COMPLETE_MODULES.lock().remove(&self.number);
+        COMPLETE_MODULES.lock().remove(self.number.into());
     }
 }
 
@@ -197,7 +196,7 @@ pub(super) fn prefer_static_offset(library: &Library) {
 /// A variable's distance from the thread pointer, if it is the same in every thread, or if the C library grants that now. A
 /// variable of a library is looked up by `name`; for one of linked code the name is not used.
 pub(super) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
-    if COMPLETE_MODULES.lock().contains_key(&variable.module) {
+    if COMPLETE_MODULES.lock().contains_key(variable.module.into()) {
         return late_static_offset(variable.module).map(|start| start + i64::from(variable.offset));
     }
     let words = load_words(name, true).ok()?;
@@ -207,13 +206,13 @@ pub(super) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
 /// The distance of a complete block of linked code from the thread pointer. Requests one if the block has none. `None` if
 /// there is no such block, or if the C library grants no distance.
 fn late_static_offset(module: u32) -> Option<i64> {
-    let CompleteBlock { path, static_offset } = COMPLETE_MODULES.lock().get(&module)?.clone();
+    let CompleteBlock { path, static_offset } = COMPLETE_MODULES.lock().get(module.into())?.clone();
     if static_offset.is_some() {
         return static_offset;
     }
     // The block may be closed at any time. While this handle is open, its number and its path are its own.
     let _library = Library::open_loaded(&path)?;
-    let is_still_loaded = || COMPLETE_MODULES.lock().get(&module).is_some_and(|block| block.path == path);
+    let is_still_loaded = || COMPLETE_MODULES.lock().get(module.into()).is_some_and(|block| block.path == path);
     if !is_still_loaded() {
         return None;
     }
@@ -221,7 +220,7 @@ fn late_static_offset(module: u32) -> Option<i64> {
     let file = ThreadLocalImage { image: &[], size: 0, align: 1, variable, library, is_static: true };
     let words = Words::of(&load(&file.bytes()).ok()?.0).ok()?;
     let start = (words.variable == TlsIndex { module, offset: 0 }).then_some(words.static_offset)?;
-    if let Some(block) = COMPLETE_MODULES.lock().get_mut(&module).filter(|block| block.path == path) {
+    if let Some(block) = COMPLETE_MODULES.lock().get_mut(module.into()).filter(|block| block.path == path) {
         block.static_offset = Some(start);
     }
     Some(start)
@@ -231,7 +230,8 @@ fn late_static_offset(module: u32) -> Option<i64> {
 /// complete.
 pub(super) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
     // A thread that copies an incomplete image races with the link that writes it, and keeps the wrong values.
-    let may_copy = |library: &CStr| !is_linked_block(library) || COMPLETE_MODULES.lock().contains_key(&variable.module);
+    let may_copy =
+        |library: &CStr| !is_linked_block(library) || COMPLETE_MODULES.lock().contains_key(variable.module.into());
     crate::os::thread_local_address(variable.module.into(), variable.offset.into(), may_copy).map(ExecutorAddr::new)
 }
 
@@ -240,7 +240,7 @@ pub(super) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr>
 ///
 /// No thread forks while it holds the lock, and none calls the loader. A mutex without a list of waiters: a child may link when
 /// other threads of the parent waited for the lock at the fork.
-static COMPLETE_MODULES: StaticForkMutex<BTreeMap<u32, CompleteBlock>> = StaticForkMutex::new(BTreeMap::new());
+static COMPLETE_MODULES: StaticForkMutex<NumberMap<CompleteBlock>> = StaticForkMutex::new(NumberMap::new());
 
 /// A block of linked code whose image is complete.
 #[derive(Clone)]

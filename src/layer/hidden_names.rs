@@ -10,10 +10,9 @@
 //!
 //! An object counts until its tracker is removed. Nearly all sessions have no such name, and then a link reads one word.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
+use crate::base::NumberMap;
 use crate::link::LinkGraph;
 use crate::session::{JitDylib, ResourceTracker, TrackerWatch};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
@@ -32,13 +31,13 @@ struct HiddenTable {
 }
 
 /// The trackers of the objects that declare a name. Never empty.
-type Declarations = BTreeMap<usize, TrackerWatch>;
+type Declarations = NumberMap<TrackerWatch>;
 
 /// The hidden weak names of one object. Dropping it deregisters them.
 pub(super) struct HiddenDeclarations {
     table: Arc<HiddenTable>,
     dylib: u64,
-    number: usize,
+    number: u64,
     names: Vec<Box<str>>,
 }
 
@@ -54,7 +53,7 @@ impl HiddenNames {
             return None;
         }
         let (table, dylib) = (self.table.clone(), tracker.dylib_handle().id());
-        let number = table.count.fetch_add(1, Ordering::Relaxed);
+        let number = table.count.fetch_add(1, Ordering::Relaxed) as u64;
         for name in &names {
             let mut dylibs = table.dylibs.lock();
             dylibs.entry(dylib).or_default().entry(name.clone()).or_default().insert(number, tracker.watch());
@@ -96,17 +95,17 @@ impl HiddenTable {
         false
     }
 
-    fn newest(&self, dylib: u64, name: &str) -> Option<(usize, TrackerWatch)> {
+    fn newest(&self, dylib: u64, name: &str) -> Option<(u64, TrackerWatch)> {
         let dylibs = self.dylibs.lock();
-        let (number, tracker) = dylibs.get(&dylib)?.get(name)?.last_key_value()?;
-        Some((*number, tracker.clone()))
+        let (number, tracker) = dylibs.get(&dylib)?.get(name)?.range(..).next_back()?;
+        Some((number, tracker.clone()))
     }
 
-    fn remove(&self, dylib: u64, name: &str, number: usize) {
+    fn remove(&self, dylib: u64, name: &str, number: u64) {
         let mut dylibs = self.dylibs.lock();
         let Some(names) = dylibs.get_mut(&dylib) else { return };
         let Some(declarations) = names.get_mut(name) else { return };
-        let removed = declarations.remove(&number);
+        let removed = declarations.remove(number);
         if declarations.is_empty() {
             names.remove(name);
             if names.is_empty() {

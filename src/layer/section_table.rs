@@ -13,11 +13,11 @@
 //!
 //! A dylib may have very many objects with one section, so each step releases the lock after a number of uses ([`CHUNK`]).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use rustc_hash::FxHashMap;
 
+use crate::base::{NumberMap, NumberTree};
 use crate::layer::section_area::SectionArea;
 use crate::layer::section_use::{Part, SectionUse};
 use crate::session::JitDylib;
@@ -42,13 +42,13 @@ struct Section {
     /// Changes with every change but an addition. No two sections of one name have the same version, and none has 0.
     version: u64,
     /// By number.
-    uses: BTreeMap<u64, SectionUse>,
+    uses: NumberMap<SectionUse>,
     /// The objects that are not linked and have a part.
-    unlinked: BTreeSet<u64>,
+    unlinked: NumberTree,
     /// The objects that request the bounds.
-    readers: BTreeSet<u64>,
+    readers: NumberTree,
     /// Those of them that have a place in the area whose bounds they request.
-    peers: BTreeSet<u64>,
+    peers: NumberTree,
     /// The areas in use, by address: how many parts of linked objects are in them, and how many objects refer to their bounds.
     areas: FxHashMap<usize, usize>,
 }
@@ -130,7 +130,7 @@ impl Registration {
         let (area, _entered) = {
             let mut table = self.table.table.lock();
             let current = table.section(self.dylib, section)?;
-            let used = current.uses.get(&self.number)?;
+            let used = current.uses.get(self.number)?;
             let area = current.place_of(used)?;
             let entered = SectionUse { part: Part::Linked(Some(area.clone())), ..used.clone() };
             (area, current.insert(entered))
@@ -142,7 +142,7 @@ impl Registration {
     pub(super) fn own(&self, section: &str) -> (u64, Option<SectionUse>, bool) {
         let mut table = self.table.table.lock();
         let Some(current) = table.section(self.dylib, section) else { return (0, None, false) };
-        let own = current.uses.get(&self.number);
+        let own = current.uses.get(self.number);
         (current.version, own.cloned(), own.is_some_and(|own| current.place_of(own).is_some()))
     }
 
@@ -157,12 +157,12 @@ impl Registration {
     }
 
     /// The first other object of a set whose tracker is live.
-    fn first_live(&self, section: &str, set: impl Fn(&Section) -> &BTreeSet<u64>) -> Option<SectionUse> {
+    fn first_live(&self, section: &str, set: impl Fn(&Section) -> &NumberTree) -> Option<SectionUse> {
         let first = || {
             let mut table = self.table.table.lock();
             let current = table.section(self.dylib, section)?;
-            let number = set(current).iter().find(|number| **number != self.number)?;
-            current.uses.get(number).cloned()
+            let number = set(current).keys().find(|number| **number != self.number)?;
+            current.uses.get(*number).cloned()
         };
         loop {
             let used = first()?;
@@ -178,7 +178,7 @@ impl Registration {
     pub(super) fn snapshot(&self, section: &str) -> Snapshot {
         self.read(section, |current, from| {
             let uses = current.uses.range((from, Bound::Unbounded)).take(CHUNK);
-            uses.map(|(number, used)| (*number, Some(used.clone()))).collect()
+            uses.map(|(number, used)| (number, Some(used.clone()))).collect()
         })
     }
 
@@ -187,7 +187,7 @@ impl Registration {
         self.read(section, |current, from| {
             let numbers = current.unlinked.range((from, Bound::Unbounded)).take(CHUNK);
             let waits = |used: &&SectionUse| used.number != self.number && current.place_of(used).is_none();
-            numbers.map(|number| (*number, current.uses.get(number).filter(waits).cloned())).collect()
+            numbers.map(|(number, _)| (*number, current.uses.get(*number).filter(waits).cloned())).collect()
         })
     }
 
@@ -314,20 +314,20 @@ impl Section {
         }
         let replaced = self.remove(number);
         if used.requests_bounds() {
-            self.readers.insert(number);
+            self.readers.insert(number, 0);
         }
         if used.bounds_area().is_some_and(|area| used.is_in(area)) {
-            self.peers.insert(number);
+            self.peers.insert(number, 0);
         }
         if matches!(used.part, Part::Unlinked(..)) {
-            self.unlinked.insert(number);
+            self.unlinked.insert(number, 0);
         }
         self.uses.insert(number, used);
         replaced
     }
 
     fn remove(&mut self, number: u64) -> Option<SectionUse> {
-        let removed = self.uses.remove(&number)?;
+        let removed = self.uses.remove(number)?;
         self.readers.remove(&number);
         self.peers.remove(&number);
         self.unlinked.remove(&number);
@@ -344,7 +344,7 @@ impl Section {
 
     /// Changes the part of an object that is not linked. Returns what it replaces.
     fn change_part(&mut self, number: u64, change: &PartChange) -> Option<SectionUse> {
-        let used = self.uses.get_mut(&number)?;
+        let used = self.uses.get_mut(number)?;
         match (change, &mut used.part) {
             (PartChange::Placed(area), Part::Unlinked(_, place)) => {
                 *place = area.clone();

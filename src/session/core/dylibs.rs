@@ -10,11 +10,9 @@
 //!
 //! A spare keeps the session alive, so there are none once the session has [ended](Dylibs::end).
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
-use crate::base::count_step;
+use crate::base::{NumberMap, count_step};
 use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::types::ids::DylibId;
@@ -23,7 +21,7 @@ use crate::sync::{Arc, Weak};
 
 pub(crate) struct Dylibs {
     /// In creation order, because ids ascend.
-    dylibs: BTreeMap<DylibId, Arc<DylibInner>>,
+    dylibs: NumberMap<Arc<DylibInner>>,
     /// Removed dylibs, oldest first.
     spare: Vec<Arc<DylibInner>>,
     /// Whether the session has ended; then no spare is kept.
@@ -32,7 +30,7 @@ pub(crate) struct Dylibs {
 
 impl Dylibs {
     pub(crate) fn new() -> Dylibs {
-        Dylibs { dylibs: BTreeMap::new(), spare: Vec::new(), has_ended: false }
+        Dylibs { dylibs: NumberMap::new(), spare: Vec::new(), has_ended: false }
     }
 
     /// The dylibs, in creation order.
@@ -60,13 +58,13 @@ impl Dylibs {
             Some(position) => self.spare.remove(position),
             None => Arc::new(DylibInner::new(session.clone(), id, name, others)),
         };
-        self.dylibs.insert(id, dylib.clone());
+        self.dylibs.insert(id.number(), dylib.clone());
         dylib
     }
 
     /// Removes a dylib from the list, if the list has it.
     pub(crate) fn remove(&mut self, id: DylibId) -> Option<Arc<DylibInner>> {
-        self.dylibs.remove(&id)
+        self.dylibs.remove(id.number())
     }
 
     /// Keeps a dylib that was [removed](Self::remove) as a spare. Returns the dylib that is dropped instead, which may

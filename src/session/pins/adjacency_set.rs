@@ -4,10 +4,9 @@
 //! ordered, so that a reader can read it in pieces ([`nodes_after`](AdjacencySet::nodes_after)), and it never grows in one long
 //! step.
 
-use std::collections::BTreeMap;
-
 use smallvec::SmallVec;
 
+use crate::base::NumberTree;
 use crate::session::pins::pin_nodes::PinNode;
 
 #[derive(Default)]
@@ -22,25 +21,26 @@ pub(crate) enum AdjacencySet {
 /// A sparse bit set: one map entry for each 64 node numbers.
 #[derive(Default)]
 pub(crate) struct Many {
-    words: BTreeMap<u32, u64>,
+    words: NumberTree,
     count: usize,
 }
 
 impl Many {
     fn contains(&self, node: PinNode) -> bool {
         let (word, bit) = node.word();
-        self.words.get(&word).is_some_and(|word| word & bit != 0)
+        self.words.get(&u64::from(word)).is_some_and(|word| word & bit != 0)
     }
 
     fn insert(&mut self, node: PinNode) {
         let (word, bit) = node.word();
-        let word = self.words.entry(word).or_default();
+        let word = self.words.entry(word.into()).or_default();
         self.count += usize::from(*word & bit == 0);
         *word |= bit;
     }
 
     fn remove(&mut self, node: PinNode) {
         let (number, bit) = node.word();
+        let number = u64::from(number);
         let Some(word) = self.words.get_mut(&number) else { return };
         self.count -= usize::from(*word & bit != 0);
         *word &= !bit;
@@ -50,8 +50,8 @@ impl Many {
     }
 
     fn nodes_after(&self, last: Option<PinNode>) -> impl Iterator<Item = PinNode> {
-        let first_word = last.map_or(0, |last| last.word().0);
-        let nodes = self.words.range(first_word..).flat_map(|(number, word)| PinNode::of_word(*number, *word));
+        let first_word = last.map_or(0, |last| u64::from(last.word().0));
+        let nodes = self.words.range(first_word..).flat_map(|(number, word)| PinNode::of_word(*number as u32, *word));
         nodes.filter(move |node| last.is_none_or(|last| node.is_after(last)))
     }
 }
@@ -148,6 +148,7 @@ impl Iterator for NodeIter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::NumberTree;
     use crate::base::sized;
     use crate::session::pins::pin_nodes::PinNodes;
 
