@@ -38,18 +38,32 @@ impl<V> NumberMap<V> {
         self.values[*self.places.get(&number)? as usize].as_mut()
     }
 
+    pub(crate) fn get_or_insert_with(&mut self, number: u64, value: impl FnOnce() -> V) -> &mut V {
+        let place = match self.places.get(&number) {
+            Some(place) => *place,
+            None => self.add(number, value()),
+        };
+        self.values[place as usize].get_or_insert_with(|| unreachable!("the tree has positions of values only"))
+    }
+
     /// Returns the value that it replaces.
     pub(crate) fn insert(&mut self, number: u64, value: V) -> Option<V> {
         if let Some(old) = self.get_mut(number) {
             return Some(std::mem::replace(old, value));
         }
+        self.add(number, value);
+        None
+    }
+
+    /// Adds a number that the map does not have. Returns the position of its value.
+    fn add(&mut self, number: u64, value: V) -> u64 {
         let place = self.free.pop().unwrap_or(self.values.len() as u64);
         match self.values.get_mut(place as usize) {
             Some(vacant) => *vacant = Some(value),
             None => self.values.push(Some(value)),
         }
         self.places.insert(number, place);
-        None
+        place
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<V> {
@@ -66,6 +80,11 @@ impl<V> NumberMap<V> {
     /// The values whose numbers are in the range, in ascending order.
     pub(crate) fn range(&self, range: impl RangeBounds<u64>) -> impl DoubleEndedIterator<Item = (u64, &V)> {
         self.places.range(range).filter_map(|(number, place)| Some((*number, self.values[*place as usize].as_ref()?)))
+    }
+
+    /// All numbers and values, in ascending order.
+    pub(crate) fn into_pairs(mut self) -> impl Iterator<Item = (u64, V)> {
+        self.places.into_iter().filter_map(move |(number, place)| Some((number, self.values[place as usize].take()?)))
     }
 
     /// All values, in ascending order of their numbers.

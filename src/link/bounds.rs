@@ -10,9 +10,7 @@
 //!
 //! Blocks in a place are laid out like large sections: the link writes a buffer, and finalizing copies it.
 
-use std::collections::BTreeMap;
-
-use crate::base::{ExecutorAddr, SegmentKind, align_up, sort_by_number};
+use crate::base::{ExecutorAddr, SegmentKind, align_up, sort_by_number, sort_by_order};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, Text};
 use crate::link::section_part::{PartKind, Placement, RequestedBounds, SectionPart};
@@ -28,18 +26,21 @@ pub(crate) fn find(graph: &mut LinkGraph) {
 
 fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
     let mut found: Vec<RequestedBounds> = Vec::new();
-    let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
+    // Sorted by name.
+    let mut number_of: Vec<(&str, usize)> = Vec::new();
     for (index, name) in graph.named_externals() {
         if !name.starts_with(b"__st") {
             continue;
         }
         let Some((section, is_start)) = section_of(graph.symbol_name(index)) else { continue };
-        let number = *number_of.entry(section).or_insert_with(|| {
+        let place = number_of.binary_search_by_key(&section, |(name, _)| name).unwrap_or_else(|place| {
+            number_of.insert(place, (section, found.len()));
             let section = Box::from(section);
             let (blocks, start, stop) = (Vec::new(), Vec::new(), Vec::new());
             found.push(RequestedBounds { section, blocks, start, stop, is_bound: false });
-            found.len() - 1
+            place
         });
+        let number = number_of[place].1;
         let bounds = &mut found[number];
         if is_start { bounds.start.push(index) } else { bounds.stop.push(index) }
     }
@@ -47,8 +48,9 @@ fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
         return found;
     }
     for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
-        if let Some(number) = number_of.get(graph.block_name(id)) {
-            found[*number].blocks.push(id);
+        let name = graph.block_name(id);
+        if let Ok(place) = number_of.binary_search_by_key(&name, |(name, _)| name) {
+            found[number_of[place].1].blocks.push(id);
         }
     }
     for bounds in &mut found {
@@ -114,14 +116,16 @@ pub(crate) fn parts(graph: &LinkGraph) -> Vec<SectionPart> {
     if !graph.has_named_sections {
         return Vec::new();
     }
-    let mut by_name: BTreeMap<&str, Vec<BlockId>> = BTreeMap::new();
+    let mut named: Vec<(&str, BlockId)> = Vec::new();
     for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
         let name = graph.block_name(id);
         if is_identifier(name) {
-            by_name.entry(name).or_default().push(id);
+            named.push((name, id));
         }
     }
-    by_name.into_iter().filter_map(|(name, blocks)| part_of(graph, name, blocks)).collect()
+    sort_by_order(&mut named, |a, b| a.0.cmp(b.0));
+    let of_one_name = named.chunk_by(|a, b| a.0 == b.0);
+    of_one_name.filter_map(|of| part_of(graph, of[0].0, of.iter().map(|(_, id)| *id).collect())).collect()
 }
 
 /// The part that consists of these blocks. `None` if they are empty. A part that is too large is of kind

@@ -3,11 +3,9 @@
 //! gimli parses the records and their pointers. The call frame instructions are copied unparsed: no instruction that
 //! compilers write depends on its own address.
 
-use std::collections::BTreeMap;
-
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, NumberMap};
 use crate::link::frames::{Record, Records, without_version_4};
 
 /// How to unwind the frames of one piece of code: an FDE and its CIE (DWARF 5, 6.4), without the C++ runtime's
@@ -55,12 +53,12 @@ fn read_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
     let eh_frame = EhFrame::new(part, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
     // Many small FDEs may name one long CIE. Each CIE is parsed once.
-    let mut cies = BTreeMap::new();
-    let mut initials = BTreeMap::new();
+    let mut cies = NumberMap::new();
+    let mut initials = NumberMap::new();
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| {
-            cies.entry(at.0).or_insert_with(|| section.cie_from_offset(bases, at)).clone()
+            cies.get_or_insert_with(at.0 as u64, || section.cie_from_offset(bases, at)).clone()
         };
         let Ok(fde) = partial.parse(cie) else { continue };
         let cie = fde.cie();
@@ -68,7 +66,7 @@ fn read_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
         let pointer_format = cie.fde_address_encoding().map_or(0, |encoding| encoding.0 & 0xf);
         let read_initial =
             || RecordReader::at(part, cie.offset()).and_then(|record| record.cie_instructions(is_augmented));
-        let initial = initials.entry(cie.offset()).or_insert_with(read_initial).as_ref();
+        let initial = initials.get_or_insert_with(cie.offset() as u64, read_initial).as_ref();
         let (Some(initial), Some(instructions)) = (
             initial.filter(|initial| initial.len() <= MAX_INITIAL_BYTES),
             RecordReader::at(part, fde.offset())

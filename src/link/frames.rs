@@ -18,12 +18,10 @@
 //! The unwinder would misread what is refused here, and would report no error at a throw.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, NumberMap};
 use crate::memory::Frame;
 
 /// The number of FDEs in a section: it walks over the records by their lengths and skips CIEs. [`find_frames`] never
@@ -216,19 +214,20 @@ fn find_in_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> 
     let eh_frame = EhFrame::new(&part, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
     // Many small FDEs may name one long CIE. Each CIE is parsed once.
-    let mut cies = BTreeMap::new();
+    let mut cies = NumberMap::new();
     while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
         let CieOrFde::Fde(partial) = entry else { continue };
-        let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| match cies.entry(at.0) {
-            Entry::Occupied(cie) => Ok(Clone::clone(cie.get())),
-            Entry::Vacant(place) => {
-                let cie = section.cie_from_offset(bases, at)?;
-                // `without_version_4` changed all records of version 4, so the FDE names no record of this part.
-                if cie.version() == 4 {
-                    return Err(gimli::Error::UnknownVersion(4));
-                }
-                Ok(place.insert(cie).clone())
+        let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| {
+            if let Some(cie) = cies.get(at.0 as u64) {
+                return Ok(Clone::clone(cie));
             }
+            let cie = section.cie_from_offset(bases, at)?;
+            // `without_version_4` changed all records of version 4, so the FDE names no record of this part.
+            if cie.version() == 4 {
+                return Err(gimli::Error::UnknownVersion(4));
+            }
+            cies.insert(at.0 as u64, cie.clone());
+            Ok(cie)
         };
         let fde = partial.parse(cie).map_err(|error| error.to_string())?;
         if fde.cie().fde_address_encoding().is_some_and(|encoding| encoding.is_indirect()) {

@@ -8,9 +8,7 @@
 //! own. All copies together are limited to a multiple of the object's size ([`OutputBudget`]). Objects of compilers stay
 //! far below the limit. Code can run without this list.
 
-use std::collections::BTreeMap;
-
-use crate::base::{ExecutorAddr, SegmentKind, pair, sort_by_number};
+use crate::base::{ExecutorAddr, NumberMap, SegmentKind, pair, sort_by_number};
 use crate::link::call_frames::{self, CallFrame};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex, Text};
@@ -43,16 +41,16 @@ impl FixedLink<'_> {
 
 /// Lists the functions.
 fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
-    let mut by_block: BTreeMap<u32, Vec<NamedCode>> = BTreeMap::new();
+    let mut by_block: NumberMap<Vec<NamedCode>> = NumberMap::new();
     for (symbol, block, offset, size) in named_code(link.graph()) {
-        by_block.entry(block.0).or_default().push(NamedCode { symbol, offset, size });
+        by_block.get_or_insert_with(block.0.into(), Vec::new).push(NamedCode { symbol, offset, size });
     }
     let frames = call_frames(link);
     let mut budget = OutputBudget::of(link);
     let lines = lines::of(link, &mut budget);
     let (mut functions, mut shared_names) = (Vec::new(), SharedTexts::default());
-    for (block, mut names) in by_block {
-        let block = BlockId(block);
+    for (block, mut names) in by_block.into_pairs() {
+        let block = BlockId(block as u32);
         let graph = link.graph();
         // Global names come first, then names with a size.
         sort_by_number(&mut names, |name| {
@@ -117,20 +115,20 @@ fn bytes_from_name<'a>(graph: &'a LinkGraph, object: &'a [u8], symbol: SymbolInd
 }
 
 /// All frames of the object's unwind tables, by first address.
-fn call_frames(link: &mut FixedLink<'_>) -> BTreeMap<u64, CallFrame> {
+fn call_frames(link: &mut FixedLink<'_>) -> NumberMap<CallFrame> {
     let is_table = |block: &Block| block.role == Role::EhFrame && !block.is_dropped;
     let tables = link.graph().blocks().filter(|(_, block)| is_table(block)).map(|(id, _)| id);
-    let mut frames = BTreeMap::new();
+    let mut frames = NumberMap::new();
     for table in tables.collect::<Vec<_>>() {
         let address = link.block_address(table);
         let found = call_frames::read(link.bytes(table), address);
-        frames.extend(found.into_iter().map(|frame| (frame.start.value(), frame)));
+        found.into_iter().for_each(|frame| drop(frames.insert(frame.start.value(), frame)));
     }
     frames
 }
 
 /// The frame of the code at an address. `None` if there is none, or if the budget is too small for its instructions.
-fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr, budget: &mut OutputBudget) -> Option<CallFrame> {
+fn frame_at(frames: &NumberMap<CallFrame>, address: ExecutorAddr, budget: &mut OutputBudget) -> Option<CallFrame> {
     let (_, frame) = frames.range(..=address.value()).next_back()?;
     let is_inside = address.value() - frame.start.value() < frame.size;
     (is_inside && budget.spend(frame.initial.len() + frame.instructions.len())).then(|| frame.clone())

@@ -6,13 +6,11 @@
 //! A table that cannot be read gives no lines. Compressed sections are not read. A graph without an object has its lines from
 //! the generator.
 
-use std::collections::BTreeMap;
-
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, Format, LineProgramHeader, LittleEndian};
 use object::SectionIndex;
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionTable};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, NumberMap};
 use crate::link::elf::{Header, LE, SectionHeader, relocations_of, section_name_table, sht};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Definition, SymbolIndex};
@@ -31,7 +29,7 @@ pub struct SourceLine {
 }
 
 /// By address: the file and line of the code from there on; `None` where the object has no line.
-pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
+pub(super) type LineTable = NumberMap<Option<(Arc<str>, u32)>>;
 
 /// Reads all line tables of the object. A file whose name exceeds the budget, and each file after it, is called
 /// [`UNKNOWN`].
@@ -57,14 +55,14 @@ pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
         let Some(next) = offset.checked_add(length_size).and_then(|at| at.checked_add(header.unit_length())) else {
             break;
         };
-        let mut files: BTreeMap<u64, Arc<str>> = BTreeMap::new();
+        let mut files: NumberMap<Arc<str>> = NumberMap::new();
         let mut rows = program.rows();
         while let Ok(Some((header, row))) = rows.next_row() {
             if row.end_sequence() {
-                table.entry(row.address()).or_insert(None);
+                table.get_or_insert_with(row.address(), || None);
             } else if let Some(line) = row.line() {
                 let name = || strings.path(header, row.file_index(), budget).unwrap_or_else(|| UNKNOWN.into());
-                let file = files.entry(row.file_index()).or_insert_with(name).clone();
+                let file = files.get_or_insert_with(row.file_index(), name).clone();
                 table.insert(row.address(), Some((file, u32::try_from(line.get()).unwrap_or(u32::MAX))));
             }
         }
@@ -79,11 +77,10 @@ fn built_lines(link: &FixedLink<'_>) -> LineTable {
     let graph = link.graph();
     for lines in graph.lines.iter().filter(|lines| !graph.blocks[lines.block.index()].is_dropped) {
         let start = link.block_address(lines.block).value();
-        table.entry(start + graph.blocks[lines.block.index()].size).or_insert(None);
-        table.extend(lines.rows.iter().map(|(offset, line)| {
-            let line = (*line != 0).then(|| (lines.file.clone(), *line));
-            (start + u64::from(*offset), line)
-        }));
+        table.get_or_insert_with(start + graph.blocks[lines.block.index()].size, || None);
+        for (offset, line) in &lines.rows {
+            table.insert(start + u64::from(*offset), (*line != 0).then(|| (lines.file.clone(), *line)));
+        }
     }
     table
 }
@@ -96,8 +93,8 @@ pub(super) fn within(
     budget: &mut OutputBudget,
 ) -> Vec<SourceLine> {
     let (start, end) = (address.value(), address.value().saturating_add(size));
-    let before = table.range(..=start).next_back().filter(|(at, _)| **at < start).map(|(_, line)| (start, line));
-    let rows = before.into_iter().chain(table.range(start..end).map(|(at, line)| (*at, line)));
+    let before = table.range(..=start).next_back().filter(|(at, _)| *at < start).map(|(_, line)| (start, line));
+    let rows = before.into_iter().chain(table.range(start..end));
     let known = rows.filter_map(|(at, line)| {
         let (file, line) = line.as_ref()?;
         Some(SourceLine { address: ExecutorAddr::new(at), file: file.clone(), line: *line })

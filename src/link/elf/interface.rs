@@ -5,13 +5,11 @@
 //! and contents are not read. [`required_names`] lists the names that an object needs from other objects.
 //! [`defined_names`] lists those that it defines, for an archive without a symbol table.
 
-use std::collections::BTreeMap;
-
 use object::elf::{SymbolBind, SymbolOther, SymbolType};
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::{Name, until_nul};
+use crate::base::{Name, sort_by_order, until_nul};
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
 use crate::link::claim::{group_claim_name, is_private};
@@ -188,7 +186,7 @@ pub(crate) struct NamedSection {
 
 /// Whether the object has initialisers, and [`ScannedInterface::named_sections`].
 fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<NamedSection>), Error> {
-    let (mut has_initializers, mut named) = (false, BTreeMap::new());
+    let (mut has_initializers, mut named) = (false, Vec::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & shf::ALLOC != 0) {
         let from_name = object.bytes_from_section_name(section)?;
         if initializers::may_list(from_name) {
@@ -197,11 +195,15 @@ fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<NamedSection>), Er
         } else if from_name.first() != Some(&b'.') && section.sh_size(LE) > 0 {
             let name = object.section_name(section)?;
             if bounds::is_identifier(name) {
-                *named.entry(name).or_insert(false) |= section.sh_flags(LE).0 & shf::GROUP == 0;
+                named.push((name, section.sh_flags(LE).0 & shf::GROUP == 0));
             }
         }
     }
-    let named = named.into_iter().map(|(name, is_certain)| NamedSection { name: Box::from(name), is_certain });
+    sort_by_order(&mut named, |a, b| a.0.cmp(b.0));
+    let named = named.chunk_by(|a, b| a.0 == b.0).map(|of_one_name| NamedSection {
+        name: Box::from(of_one_name[0].0),
+        is_certain: of_one_name.iter().any(|(_, is_certain)| *is_certain),
+    });
     Ok((has_initializers, named.collect()))
 }
 
