@@ -51,7 +51,6 @@ pub(crate) use std::sync::OnceLock as StaticCell;
 /// A count that only grows. What a reader relies on happens before it by other means, so loom does not see it.
 pub(crate) use std::sync::atomic::AtomicU64 as CountU64;
 /// A hint: no result may depend on its value.
-#[allow(unused_imports)] // not each build has both
 pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 /// A word that a lock elsewhere guards. It is read and written only under that lock, so every access is relaxed.
 pub(crate) use std::sync::atomic::{AtomicU8 as GuardedU8, AtomicU32 as GuardedU32};
