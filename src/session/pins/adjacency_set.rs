@@ -148,7 +148,6 @@ impl Iterator for NodeIter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::NumberTree;
     use crate::base::sized;
     use crate::session::pins::pin_nodes::PinNodes;
 

@@ -235,7 +235,8 @@ pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
         let is_ours = core.state.force_reclaim();
         // The thread that has retired the tracker may still be removing its symbols. Both remove them, piece by piece: none is
         // left when the record of the tracker goes.
-        let unpublished = if was_live { dylib.unpublish(core, verb) } else { Some(RemovedDefinitions::rest()) };
+        let unpublished =
+            if was_live { dylib.unpublish(core, verb, &mut None) } else { Some(RemovedDefinitions::rest()) };
         (was_live, is_ours, unpublished)
     };
     if let Some(mut unpublished) = unpublished {

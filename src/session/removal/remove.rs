@@ -32,6 +32,7 @@ use crate::session::pins::tracker_state::RetireOutcome;
 use crate::session::removal::reclaim;
 use crate::session::removal::ticket::Removal;
 use crate::session::removal::unpublish::RemovedDefinitions;
+use crate::session::symbols::symbol_table::remove::RemovedNames;
 use crate::session::symbols::symbol_table::unfinished::SYMBOL_PIECE;
 use crate::sync::{Arc, seeded_bug};
 
@@ -47,8 +48,10 @@ impl ResourceTracker {
     /// [`ErrorKind::TrackerDefunct`] if the tracker was transferred away. Otherwise the errors of managers, joined; the
     /// removal is complete in that case.
     pub fn remove(&self) -> Result<Removal> {
+        // Dropped last.
+        let mut names = None;
         let core = self.core();
-        match retire(core, "ResourceTracker::remove", |core| Some(core.state.retire())) {
+        match retire(core, "ResourceTracker::remove", &mut names, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => Err(core.defunct()),
             Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, outcome),
             _ => Ok(Removal::new(core.clone())),
@@ -74,7 +77,7 @@ impl ResourceTracker {
                 active.iter().take(SHOWN).map(|active| active.describe(&session.guards)).collect();
             let mut more = active.len() - holders.len();
             if holders.is_empty() || !core.state.is_live() {
-                match retire(core, "ResourceTracker::try_remove", |core| core.state.retire_unpinned()) {
+                match retire(core, "ResourceTracker::try_remove", &mut None, |core| core.state.retire_unpinned()) {
                     None => {}
                     Some(RetireOutcome::Merged) => return Err(core.defunct()),
                     Some(RetireOutcome::AlreadyRetired) => return Ok(Removal::new(core.clone())),
@@ -103,7 +106,7 @@ impl ResourceTracker {
         let verb = "ResourceTracker::remove_cascade";
         let mut batch = Batch::new(verb);
         // What waits for its symbols fails first, so that this removal is the cause.
-        match retire(core, verb, |core| Some(core.state.retire())) {
+        match retire(core, verb, &mut None, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => return Err(core.defunct()),
             Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
             _ => {}
@@ -291,7 +294,7 @@ impl Batch {
         dylib.release_shared_pin(&core);
         match core.state.retire() {
             outcome @ (RetireOutcome::Free | RetireOutcome::Held) => {
-                let unpublished = dylib.unpublish(&core, self.verb);
+                let unpublished = dylib.unpublish(&core, self.verb, &mut None);
                 self.unpublished.extend(unpublished.map(|unpublished| (unpublished, core.clone())));
                 self.retired.push((core, outcome));
             }
@@ -322,10 +325,11 @@ impl Batch {
 }
 
 /// Calls `try_retire` under the dylib's lock, and unpublishes the tracker if it was retired. Returns the result of
-/// `try_retire`. `verb` is the method that removes the tracker.
+/// `try_retire`. `verb` is the method that removes the tracker. The caller drops `names` as late as it can.
 fn retire(
     core: &Arc<TrackerCore>,
     verb: &'static str,
+    names: &mut RemovedNames,
     try_retire: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>,
 ) -> Option<RetireOutcome> {
     // All prefetches are issued together, so the loads overlap with the work below.
@@ -343,7 +347,7 @@ fn retire(
         dylib = core.dylib().state.lock();
     }
     if matches!(outcome, Some(RetireOutcome::Free | RetireOutcome::Held)) {
-        let unpublished = dylib.unpublish(core, verb);
+        let unpublished = dylib.unpublish(core, verb, names);
         drop(dylib);
         if let Some(mut unpublished) = unpublished {
             unpublished.remove_rest(core, verb);

@@ -22,7 +22,7 @@ use crate::session::core::query::{Completions, Waiter, complete};
 use crate::session::core::resource_tracker::TrackerCore;
 use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::core::waiting::Needs;
-use crate::session::symbols::symbol_table::remove::RemovedItems;
+use crate::session::symbols::symbol_table::remove::{RemovedItems, RemovedNames};
 use crate::session::types::failure_count::FailureNumber;
 use crate::session::types::ids::DylibId;
 use crate::session::types::symbol::SymbolState;
@@ -189,11 +189,16 @@ fn drop_units(dylib: &DylibInner, units: Vec<UnitRecord>) {
 
 impl DylibState {
     /// Removes what a just retired tracker owns: all of it, or the first piece. `verb` is the method that removes it. `None` if
-    /// nothing can wait for it, and nothing is left.
-    pub(crate) fn unpublish(&mut self, core: &TrackerCore, verb: &'static str) -> Option<RemovedDefinitions> {
+    /// nothing can wait for it, and nothing is left. The caller drops `names` as late as it can.
+    pub(crate) fn unpublish(
+        &mut self,
+        core: &TrackerCore,
+        verb: &'static str,
+        names: &mut RemovedNames,
+    ) -> Option<RemovedDefinitions> {
         self.clear_default_tracker(core);
         self.table.remove_lost_groups(core.id);
-        let first = self.table.remove_owned(core)?;
+        let first = self.table.remove_owned(core, names)?;
         if first.is_nothing() {
             return None;
         }

@@ -104,14 +104,15 @@ impl NameSources {
         prefetch_at(self.sources[number].text.as_ptr().addr().wrapping_sub(counts), counts);
     }
 
-    /// Subtracts `symbols` from the count of a source. The last symbol removes the source.
-    pub(crate) fn release(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) {
+    /// Subtracts `symbols` from the count of a source. The last symbol removes the source, which is returned.
+    pub(crate) fn release(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) -> Option<NameSource> {
         let source = &mut self.sources[number];
         source.users -= symbols;
-        if source.users == 0 {
-            self.latest.take_if(|latest| *latest == number);
-            self.sources.remove_at(number);
+        if source.users > 0 {
+            return None;
         }
+        self.latest.take_if(|latest| *latest == number);
+        self.sources.remove_at(number).map(|(_, source)| source)
     }
 
     pub(crate) fn get(&self, number: SlotNumber<NameSourceId>) -> &NameSource {

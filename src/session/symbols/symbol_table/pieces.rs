@@ -124,7 +124,7 @@ mod tests {
         let core = tracker.core();
         let mut state = core.dylib().state.lock();
         assert_eq!(core.state.retire(), RetireOutcome::Held);
-        state.unpublish(core, "a test").unwrap()
+        state.unpublish(core, "a test", &mut None).unwrap()
     }
 
     fn addresses(dylib: &JitDylib) -> Vec<Option<u64>> {

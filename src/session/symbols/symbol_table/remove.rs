@@ -6,7 +6,7 @@ use super::{Extra, Owner, RemovedSymbol, Symbol, SymbolTable, TableTypes, Tracke
 use crate::base::{Name, SlotNumber};
 use crate::session::symbols::ready_index::IndexState;
 use crate::session::types::name_hash::NameHash;
-use crate::session::types::name_sources::NameSourceId;
+use crate::session::types::name_sources::{NameSource, NameSourceId};
 use crate::session::types::symbol::{SymbolId, SymbolState};
 
 /// An entry, and the hash of its name.
@@ -15,6 +15,9 @@ struct NamedSlot {
     slot: SlotNumber<SymbolId>,
     hash: NameHash,
 }
+
+/// The names of a symbol that was removed. Their text is on its way to the cache, so whoever drops it has done something else before.
+pub(crate) type RemovedNames = Option<NameSource>;
 
 /// What was removed together.
 pub(crate) struct RemovedItems<E: TableTypes> {
@@ -44,7 +47,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.unlink(slot);
         self.remove_names(&[Some(NamedSlot { slot, hash: self.symbols.at(slot)?.hash })]);
         let (_, symbol) = self.symbols.remove_at(slot)?;
-        self.sources.release(symbol.name_source, 1);
+        drop(self.sources.release(symbol.name_source, 1));
         let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra);
         if is_indexed {
             self.ready.remove(std::iter::once((&name, id)));
@@ -58,8 +61,8 @@ impl<E: TableTypes> SymbolTable<E> {
     /// Removes everything that a tracker owns: its symbols and their lazy units. The result has no ready symbols, since nothing
     /// waits for these. Returns `None` if the tracker owns nothing, or one ready symbol. Of many symbols it
     /// removes the first and hides the others (`unfinished.rs`): if the result says that something is left, the caller calls
-    /// [`remove_piece`](Self::remove_piece).
-    pub(crate) fn remove_owned(&mut self, owner: &E::Tracker) -> Option<RemovedItems<E>> {
+    /// [`remove_piece`](Self::remove_piece). `names` may get what the caller drops last.
+    pub(crate) fn remove_owned(&mut self, owner: &E::Tracker, names: &mut RemovedNames) -> Option<RemovedItems<E>> {
         let count = owner.owned().count();
         if count as usize > SYMBOL_PIECE || !self.unfinished.is_empty() {
             self.hide_owned(owner.id());
@@ -67,14 +70,14 @@ impl<E: TableTypes> SymbolTable<E> {
         }
         let first = owner.owned().first()?;
         self.sources.prefetch(self.symbols[first].name_source);
-        if count == 1 && self.remove_only(owner.owned(), first) {
+        if count == 1 && self.remove_only(owner.owned(), first, names) {
             return None;
         }
         Some(self.remove_from_list(owner.owned(), usize::MAX))
     }
 
     /// Removes the only symbol of a tracker, which is ready. Returns false and removes nothing if other tables refer to it.
-    fn remove_only(&mut self, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) -> bool {
+    fn remove_only(&mut self, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>, names: &mut RemovedNames) -> bool {
         let symbol = &self.symbols[slot];
         let is_known_elsewhere = symbol.extra.is_some() || symbol.index_state == IndexState::Indexed;
         if symbol.state != SymbolState::Ready || is_known_elsewhere {
@@ -85,7 +88,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.remove_names(&[Some(NamedSlot { slot, hash })]);
         self.sources.prefetch_text(source);
         self.symbols.drop_at(slot, |_, _| {});
-        self.sources.release(source, 1);
+        *names = self.sources.release(source, 1);
         true
     }
 
@@ -140,7 +143,7 @@ impl<E: TableTypes> SymbolTable<E> {
                         Some((source, count)) if *source == symbol.name_source => *count += 1,
                         _ => {
                             let before = pending.replace((symbol.name_source, 1));
-                            before.into_iter().for_each(|(source, count)| sources.release(source, count));
+                            before.into_iter().for_each(|(source, count)| drop(sources.release(source, count)));
                         }
                     }
                 });
@@ -150,7 +153,7 @@ impl<E: TableTypes> SymbolTable<E> {
                 break;
             }
         }
-        pending.into_iter().for_each(|(source, count)| self.sources.release(source, count));
+        pending.into_iter().for_each(|(source, count)| drop(self.sources.release(source, count)));
         self.ready.remove(indexed.iter().map(|(name, id)| (name, *id)));
         RemovedItems { symbols, units, record: None, is_last: true }
     }

@@ -131,7 +131,7 @@ impl<E: TableTypes> SymbolTable<E> {
                 symbol.make_lazy(id);
                 let text = self.sources.get(symbol.name_source).text.clone();
                 let old = std::mem::replace(&mut symbol.name_source, self.sources.add_user(&text, unit_name));
-                self.sources.release(old, 1);
+                drop(self.sources.release(old, 1));
             }
         }
         self.units[id].set_symbols(symbols.into_iter().collect());
