@@ -18,7 +18,7 @@ const DEFINITION: u64 = if cfg!(debug_assertions) { 13 } else { 4 };
 const REDEFINITION: u64 = if cfg!(debug_assertions) { 16 } else { 7 };
 
 /// Locks have ranks in debug builds.
-const HEAP_BYTES: i64 = if cfg!(debug_assertions) { 434 } else { 418 };
+const HEAP_BYTES: i64 = if cfg!(debug_assertions) { 418 } else { 402 };
 
 #[test]
 fn a_definition_allocates_four_times() {

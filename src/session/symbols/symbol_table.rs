@@ -275,7 +275,7 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// The unit that defines a symbol; for error texts.
     pub(crate) fn unit_name(&self, symbol: &Symbol) -> &Arc<str> {
-        &self.sources.get(symbol.name_source).unit_name
+        self.sources.unit_name(symbol.name_source)
     }
 
     /// The size of a symbol in bytes. Zero if unknown.
@@ -537,11 +537,11 @@ impl<E: TableTypes> Extra<E> {
 }
 
 fn name<'a>(sources: &'a NameSources, symbol: &Symbol) -> NameRef<'a> {
-    NameRef { text: &sources.get(symbol.name_source).text, start: symbol.start, end: symbol.end }
+    NameRef { text: sources.text(symbol.name_source), start: symbol.start, end: symbol.end }
 }
 
 fn text<'a>(sources: &'a NameSources, symbol: &Symbol) -> &'a [u8] {
-    &sources.get(symbol.name_source).text.as_bytes()[symbol.start as usize..symbol.end as usize]
+    &sources.text(symbol.name_source).as_bytes()[symbol.start as usize..symbol.end as usize]
 }
 
 /// Marks a size that does not fit into the entry.

@@ -2,7 +2,7 @@
 //!
 //! A [`NameSource`] has two strings: a text that contains the names of the symbols, and the name of the unit that
 //! defines them. A symbol keeps the number of its source instead of two pointers. The last symbol of a source removes
-//! it.
+//! it. A unit of one symbol often has its name, so only a name that differs from the text takes memory.
 //!
 //! [`NameSourceBatch`] adds many symbols of one unit: it updates the reference count once for a series of symbols that have
 //! the same source.
@@ -13,20 +13,23 @@ use crate::sync::Arc;
 
 slotmap::new_key_type! {
     pub(crate) struct NameSourceId;
+    struct UnitNameId;
 }
 
 /// The sources of one symbol table.
 pub(crate) struct NameSources {
     sources: PagedArena<NameSourceId, NameSource>,
+    /// Names of units that differ from the text of their source.
+    unit_names: PagedArena<UnitNameId, Arc<str>>,
     /// The source that was used last. Symbols of one unit are added one after the other.
     latest: Option<SlotNumber<NameSourceId>>,
 }
 
 /// What several symbols have in common.
-pub(crate) struct NameSource {
-    pub(crate) text: Arc<str>,
-    /// The unit that defines the symbols; for error texts.
-    pub(crate) unit_name: Arc<str>,
+struct NameSource {
+    text: Arc<str>,
+    /// The name of the unit that defines the symbols. `None` if it is `text` itself.
+    unit_name: Option<SlotNumber<UnitNameId>>,
     /// The number of symbols. It fits, because a symbol table has no more than 2^32 slots.
     users: u32,
 }
@@ -70,7 +73,7 @@ impl<'a> NameSourceBatch<'a> {
 
 impl NameSources {
     pub(crate) fn new() -> NameSources {
-        NameSources { sources: PagedArena::new(), latest: None }
+        NameSources { sources: PagedArena::new(), unit_names: PagedArena::new(), latest: None }
     }
 
     /// Returns the source for one more symbol: the latest one if it has these strings, otherwise a new one.
@@ -79,7 +82,7 @@ impl NameSources {
         if let Some(latest) = self.latest
             && let Some(source) = self.sources.at_mut(latest)
             && Arc::ptr_eq(&source.text, text)
-            && Arc::ptr_eq(&source.unit_name, unit_name)
+            && Arc::ptr_eq(source.unit_name(&self.unit_names), unit_name)
         {
             source.users += 1;
             return latest;
@@ -89,7 +92,9 @@ impl NameSources {
 
     #[inline(never)]
     fn add(&mut self, text: &Arc<str>, unit_name: &Arc<str>) -> SlotNumber<NameSourceId> {
-        let source = NameSource { text: text.clone(), unit_name: unit_name.clone(), users: 1 };
+        let is_text = Arc::ptr_eq(text, unit_name);
+        let unit_name = (!is_text).then(|| SlotNumber::of(self.unit_names.insert(unit_name.clone())));
+        let source = NameSource { text: text.clone(), unit_name, users: 1 };
         *self.latest.insert(SlotNumber::of(self.sources.insert(source)))
     }
 
@@ -104,19 +109,34 @@ impl NameSources {
         prefetch_at(self.sources[number].text.as_ptr().addr().wrapping_sub(counts), counts);
     }
 
-    /// Subtracts `symbols` from the count of a source. The last symbol removes the source, which is returned.
-    pub(crate) fn release(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) -> Option<NameSource> {
+    /// Subtracts `symbols` from the count of a source. The last symbol removes the source. Then its text is returned.
+    pub(crate) fn release(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) -> Option<Arc<str>> {
         let source = &mut self.sources[number];
         source.users -= symbols;
         if source.users > 0 {
             return None;
         }
         self.latest.take_if(|latest| *latest == number);
-        self.sources.remove_at(number).map(|(_, source)| source)
+        let (_, NameSource { text, unit_name, .. }) = self.sources.remove_at(number)?;
+        unit_name.into_iter().for_each(|unit_name| self.unit_names.drop_at(unit_name, |_, _| {}));
+        Some(text)
     }
 
-    pub(crate) fn get(&self, number: SlotNumber<NameSourceId>) -> &NameSource {
-        &self.sources[number]
+    /// The text that has the names of the symbols.
+    #[inline(always)]
+    pub(crate) fn text(&self, number: SlotNumber<NameSourceId>) -> &Arc<str> {
+        &self.sources[number].text
+    }
+
+    /// The unit that defines the symbols; for error texts.
+    pub(crate) fn unit_name(&self, number: SlotNumber<NameSourceId>) -> &Arc<str> {
+        self.sources[number].unit_name(&self.unit_names)
+    }
+}
+
+impl NameSource {
+    fn unit_name<'a>(&'a self, unit_names: &'a PagedArena<UnitNameId, Arc<str>>) -> &'a Arc<str> {
+        self.unit_name.map_or(&self.text, |number| &unit_names[number])
     }
 }
 
@@ -132,8 +152,9 @@ mod tests {
         assert_eq!(sources.add_user(&text, &unit_name), first);
         let other = sources.add_user(&text, &other_unit);
         assert_ne!(other, first);
+        assert_eq!([first, other].map(|source| Arc::ptr_eq(sources.unit_name(source), &unit_name)), [true, false]);
         sources.release(first, 1);
-        assert_eq!(&*sources.get(first).text, "foobar");
+        assert_eq!(&**sources.text(first), "foobar");
         sources.release(first, 1);
         sources.release(other, 1);
         assert_eq!(
@@ -142,6 +163,18 @@ mod tests {
         );
         // The slot of the removed source is reused for another source.
         let reused = sources.add_user(&Arc::from("other"), &unit_name);
-        assert_eq!(&*sources.get(reused).text, "other");
+        assert_eq!(&**sources.text(reused), "other");
+    }
+
+    #[test]
+    fn a_unit_that_has_the_name_of_its_symbol_stores_it_once() {
+        let name = Arc::from("foo");
+        let mut sources = NameSources::new();
+        let source = sources.add_user(&name, &name);
+        assert_eq!(sources.add_user(&name, &name), source);
+        assert!(Arc::ptr_eq(sources.unit_name(source), &name) && Arc::ptr_eq(sources.text(source), &name));
+        assert_eq!((sources.unit_names.len(), Arc::strong_count(&name), size_of::<NameSource>()), (0, 2, 24));
+        sources.release(source, 2);
+        assert_eq!(Arc::strong_count(&name), 1);
     }
 }

@@ -6,8 +6,9 @@ use super::{Extra, Owner, RemovedSymbol, Symbol, SymbolTable, TableTypes, Tracke
 use crate::base::{Name, SlotNumber};
 use crate::session::symbols::ready_index::IndexState;
 use crate::session::types::name_hash::NameHash;
-use crate::session::types::name_sources::{NameSource, NameSourceId};
+use crate::session::types::name_sources::NameSourceId;
 use crate::session::types::symbol::{SymbolId, SymbolState};
+use crate::sync::Arc;
 
 /// An entry, and the hash of its name.
 #[derive(Clone, Copy)]
@@ -16,8 +17,9 @@ struct NamedSlot {
     hash: NameHash,
 }
 
-/// The names of a symbol that was removed. Their text is on its way to the cache, so whoever drops it has done something else before.
-pub(crate) type RemovedNames = Option<NameSource>;
+/// The text with the name of a symbol that was removed. It is on its way to the cache, so whoever drops it has done something else
+/// before.
+pub(crate) type RemovedNames = Option<Arc<str>>;
 
 /// What was removed together.
 pub(crate) struct RemovedItems<E: TableTypes> {

@@ -129,7 +129,7 @@ impl<E: TableTypes> SymbolTable<E> {
         for symbol in &symbols {
             if let Some(symbol) = self.symbols.get_mut(*symbol) {
                 symbol.make_lazy(id);
-                let text = self.sources.get(symbol.name_source).text.clone();
+                let text = self.sources.text(symbol.name_source).clone();
                 let old = std::mem::replace(&mut symbol.name_source, self.sources.add_user(&text, unit_name));
                 drop(self.sources.release(old, 1));
             }
