@@ -63,18 +63,3 @@ impl SegmentPlan {
         self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.size))
     }
 }
-
-/// The requested sizes and the group of an allocation.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PoolPlan {
-    /// By pool. No pool is larger than 4 GiB.
-    pub(crate) sizes: [u32; 3],
-    pub(crate) group: u64,
-}
-
-impl PoolPlan {
-    /// Requested bytes of one pool.
-    pub(crate) fn size(&self, pool: SegmentKind) -> u64 {
-        u64::from(self.sizes[pool.index()])
-    }
-}

@@ -15,7 +15,7 @@ use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{CHUNK, granule_size, reserved_bytes_per_granule};
 use crate::memory::page_set::PageSet;
-use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
+use crate::memory::plan::{SegmentPlan, SegmentRequest};
 use crate::memory::statistics::PoolStatistics;
 use crate::os::page_size;
 
@@ -50,6 +50,22 @@ pub(crate) struct PoolSpan {
     /// In granules from the start of the pool.
     pub(crate) offset: u32,
     pub(crate) granules: u32,
+}
+
+/// What an allocation has of one pool.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolPart {
+    pub(crate) span: PoolSpan,
+    /// Requested bytes. No pool is larger than 4 GiB.
+    pub(crate) size: u32,
+}
+
+/// What an allocation has of the pools from which it has memory.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolParts<'a> {
+    pub(crate) parts: &'a [PoolPart],
+    /// The pool of each part.
+    pub(crate) pools: &'a [SegmentKind],
 }
 
 /// `(granules, alignment in granules)` by pool.
@@ -124,22 +140,21 @@ impl Shard {
     }
 
     /// Frees the memory of an allocation.
-    pub(crate) fn release(&mut self, spans: &[PoolSpan; 3], plan: &PoolPlan) {
-        self.free_spans(spans);
-        self.allocations[pool_count(spans)] -= 1;
-        for pool in SegmentKind::ALL {
-            // Mostly two sizes are zero. With the condition, the compiler does not join the loads of what was just stored one by one.
-            if plan.size(pool) > 0 {
-                self.requested[pool.index()] -= plan.size(pool);
+    pub(crate) fn release(&mut self, parts: PoolParts<'_>) {
+        for (pool, part) in parts.iter() {
+            if let Some(id) = part.span.id {
+                self.spaces[pool.index()].free.free(id);
             }
+            self.requested[pool.index()] -= u64::from(part.size);
         }
-        self.freed_bytes += reserved_bytes(spans);
+        self.allocations[parts.pools.len()] -= 1;
+        self.freed_bytes += parts.reserved_bytes();
     }
 
     /// Prefetches the records of an allocation that is freed next.
-    pub(crate) fn prefetch(&self, spans: &[PoolSpan; 3]) {
-        for (span, space) in spans.iter().zip(&self.spaces) {
-            span.id.into_iter().for_each(|id| space.free.prefetch(id));
+    pub(crate) fn prefetch(&self, parts: PoolParts<'_>) {
+        for (pool, part) in parts.iter() {
+            part.span.id.into_iter().for_each(|id| self.spaces[pool.index()].free.prefetch(id));
         }
     }
 
@@ -189,6 +204,24 @@ impl Shard {
     /// Bytes of heap memory of the shard itself.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.spaces.iter().map(|space| space.free.heap_bytes() + space.pages.heap_bytes()).sum()
+    }
+}
+
+impl<'a> PoolParts<'a> {
+    #[inline]
+    pub(crate) fn iter(self) -> impl Iterator<Item = (SegmentKind, &'a PoolPart)> {
+        self.pools.iter().copied().zip(self.parts)
+    }
+
+    /// The part of one pool.
+    #[inline]
+    pub(crate) fn of(self, pool: SegmentKind) -> Option<&'a PoolPart> {
+        self.iter().find(|(own, _)| *own == pool).map(|(_, part)| part)
+    }
+
+    /// Bytes that the allocation reserves in all pools, with its slots of the frame table.
+    pub(crate) fn reserved_bytes(self) -> u64 {
+        self.iter().map(|(pool, part)| u64::from(part.span.granules) * reserved_bytes_per_granule(pool)).sum()
     }
 }
 
@@ -269,12 +302,6 @@ fn pages_of(start: u64, end: u64) -> Range<u32> {
 #[inline]
 pub(crate) fn pool_count(spans: &[PoolSpan; 3]) -> usize {
     spans.iter().filter(|span| span.id.is_some()).count()
-}
-
-/// Bytes that an allocation reserves in all pools, with its slots of the frame table.
-pub(crate) fn reserved_bytes(spans: &[PoolSpan; 3]) -> u64 {
-    let bytes_of = |pool: &SegmentKind| u64::from(spans[pool.index()].granules) * reserved_bytes_per_granule(*pool);
-    SegmentKind::ALL.iter().map(bytes_of).sum()
 }
 
 /// The pages that are populated ahead of their use are at most the used pages divided by this number.

@@ -19,8 +19,8 @@ use crate::memory::allocation::{Finalized, InFlight, downcast, not_written};
 use crate::memory::fork_guard::before_writing;
 use crate::memory::frame::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, granule_size};
-use crate::memory::plan::{PoolPlan, SegmentPlan};
-use crate::memory::shard::{PoolSpan, Reservation, pool_count, reserved_bytes};
+use crate::memory::plan::SegmentPlan;
+use crate::memory::shard::{PoolPart, PoolParts, PoolSpan, Reservation, pool_count};
 use crate::memory::statistics::MemoryUsage;
 use crate::memory::window::{ShardRef, Window, only_span};
 use crate::prefetch::prefetch_to_write;
@@ -39,14 +39,6 @@ struct SlabAllocation<const N: usize> {
     /// The pool of each part.
     pools: [SegmentKind; N],
     is_sealed: bool,
-}
-
-/// What an allocation has of one pool.
-#[derive(Clone, Copy)]
-struct PoolPart {
-    span: PoolSpan,
-    /// Requested bytes. No pool is larger than 4 GiB.
-    size: u32,
 }
 
 /// An allocation of a window, whatever number of pools it has memory of.
@@ -150,20 +142,19 @@ impl<const N: usize> SlabAllocation<N> {
         }
     }
 
+    fn parts(&self) -> PoolParts<'_> {
+        PoolParts { parts: &self.parts, pools: &self.pools }
+    }
+
     /// What the allocation has of a pool.
     #[inline]
     fn part(&self, pool: SegmentKind) -> PoolPart {
-        let found = self.pools.iter().position(|own| *own == pool).and_then(|at| self.parts.get(at));
-        found.copied().unwrap_or(PoolPart { span: PoolSpan::default(), size: 0 })
+        self.parts().of(pool).copied().unwrap_or(PoolPart { span: PoolSpan::default(), size: 0 })
     }
 
     /// Requested bytes of a pool.
     fn size(&self, pool: SegmentKind) -> u64 {
         u64::from(self.part(pool).size)
-    }
-
-    fn plan(&self) -> PoolPlan {
-        PoolPlan { sizes: SegmentKind::ALL.map(|pool| self.part(pool).size), group: self.group }
     }
 }
 
@@ -270,7 +261,7 @@ impl<const N: usize> Finalized for SlabAllocation<N> {
             code: size(SegmentKind::Code),
             read_only: size(SegmentKind::ReadOnly),
             data: size(SegmentKind::Data),
-            reserved: reserved_bytes(&self.spans()),
+            reserved: self.parts().reserved_bytes(),
             metadata: size_of::<Self>() as u64,
         }
     }
@@ -342,7 +333,7 @@ impl<const N: usize> Drop for SlabAllocation<N> {
                 let _ = unsafe { self.shard.window.seal_spans(&only_span(pool, &part.span)) };
             }
         }
-        self.shard.window.release(self.shard.index, &self.spans(), &self.plan());
+        self.shard.window.release(self.shard.index, self.parts(), self.group);
     }
 }
 

@@ -26,9 +26,9 @@ use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, T
 use crate::memory::layout::{PoolRange, WindowLayout, granule_size, reserved_bytes_per_granule};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::options::{OnFull, SlabPoolOptions};
-use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
+use crate::memory::plan::{SegmentPlan, SegmentRequest};
 use crate::memory::purge_thread::PurgeThread;
-use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
+use crate::memory::shard::{PoolPart, PoolParts, PoolSpan, Request, Reservation, Shard};
 use crate::os::page_size;
 use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
@@ -335,11 +335,10 @@ impl Window {
     }
 
     /// Frees the memory of an allocation of shard `shard`.
-    pub(crate) fn release(self: &Arc<Window>, shard: usize, spans: &[PoolSpan; 3], plan: &PoolPlan) {
+    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: PoolParts<'_>, group: u64) {
         // The records of all pools then come into the cache while the frame table is written.
-        self.shards[shard].0.lock().prefetch(spans);
-        let code = &spans[SegmentKind::Code.index()];
-        if code.id.is_some() {
+        self.shards[shard].0.lock().prefetch(parts);
+        if let Some(PoolPart { span: code, .. }) = parts.of(SegmentKind::Code) {
             before_writing();
             if let Some(frames) = &self.frames {
                 frames.clear(u64::from(code.offset), u64::from(code.granules));
@@ -353,17 +352,17 @@ impl Window {
         }
         let is_early = seeded_bug!("budget_given_back_before_the_memory");
         if is_early {
-            self.budget.release(reserved_bytes(spans));
+            self.budget.release(parts.reserved_bytes());
         }
         let freed_bytes = {
             let mut shard = self.shards[shard].0.lock();
-            shard.release(spans, plan);
+            shard.release(parts);
             shard.freed_bytes
         };
         if !is_early {
-            self.budget.release(reserved_bytes(spans));
+            self.budget.release(parts.reserved_bytes());
         }
-        self.group_counts().for_each(|groups| groups.remove(plan.group));
+        self.group_counts().for_each(|groups| groups.remove(group));
         if freed_bytes > PURGE_CHECK_BYTES && self.returns_memory && !self.purge_thread.is_running(generation()) {
             self.start_purge_thread();
         }
