@@ -2,9 +2,9 @@
 //!
 //! | step | function | memory is |
 //! |---|---|---|
-//! | 1 | [`new`](SlabAllocation::new) | writable through the working view, zeroed where the plan says so |
-//! | 2 | [`write_frames`](SlabAllocation::write_frames) | known to the unwinder |
-//! | 3 | `Window::seal_spans`, [`mark_sealed`](SlabAllocation::mark_sealed) | in its final protection |
+//! | 1 | [`new_allocation`] | writable through the working view, zeroed where the plan says so |
+//! | 2 | [`write_frames`](SlabMemory::write_frames) | known to the unwinder |
+//! | 3 | `Window::seal_spans`, [`mark_sealed`](SlabMemory::mark_sealed) | in its final protection |
 //! | 4 | `drop`, in any state | free |
 //!
 //! A session has one for each link, so it is small: it has records of the pools only from which it has memory. Their number is part
@@ -69,10 +69,10 @@ pub(crate) fn new_allocation(
     reservation: &Reservation,
 ) -> Result<Box<dyn InFlight>> {
     match pool_count(&reservation.spans) {
-        0 => SlabAllocation::<0>::new(shard, plan, reservation),
-        1 => SlabAllocation::<1>::new(shard, plan, reservation),
-        2 => SlabAllocation::<2>::new(shard, plan, reservation),
-        _ => SlabAllocation::<3>::new(shard, plan, reservation),
+        0 => SlabAllocation::<0>::open(shard, plan, reservation),
+        1 => SlabAllocation::<1>::open(shard, plan, reservation),
+        2 => SlabAllocation::<2>::open(shard, plan, reservation),
+        _ => SlabAllocation::<3>::open(shard, plan, reservation),
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn slab_memory(
 
 impl<const N: usize> SlabAllocation<N> {
     /// As [`new_allocation`], for a reservation of `N` pools.
-    fn new(shard: &Arc<ShardRef>, plan: &SegmentPlan, reservation: &Reservation) -> Result<Box<dyn InFlight>> {
+    fn open(shard: &Arc<ShardRef>, plan: &SegmentPlan, reservation: &Reservation) -> Result<Box<dyn InFlight>> {
         let mut allocation = Box::new(SlabAllocation {
             shard: shard.clone(),
             group: plan.group,
@@ -230,14 +230,14 @@ impl<const N: usize> InFlight for SlabAllocation<N> {
 
     fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
         let PoolPart { span, size } = self.part(pool);
-        // SAFETY: M1 - this allocation owns the span, `new` has opened it, and the slice borrows `self` mutably, so
+        // SAFETY: M1 - this allocation owns the span, `open` has opened it, and the slice borrows `self` mutably, so
         // there is no other reference to its bytes.
         unsafe { self.shard.window.working_bytes(pool, &span, u64::from(size)) }
     }
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.write_frames(frames)?;
-        // SAFETY: M1 - this allocation owns the spans, and `new` has opened them.
+        // SAFETY: M1 - this allocation owns the spans, and `open` has opened them.
         unsafe { self.shard.window.seal_spans(&self.spans()) }?;
         self.mark_sealed();
         synchronize_processors();
