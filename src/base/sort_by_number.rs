@@ -108,7 +108,7 @@ mod tests {
                 let items: Vec<(u64, usize)> = (0..length).map(|index| (random.u64(..range), index)).collect();
                 let (mut own, mut expected) = (items.clone(), items);
                 sort_by_order(&mut own, |a, b| b.0.cmp(&a.0));
-                expected.sort_by(|a, b| b.0.cmp(&a.0));
+                expected.sort_by_key(|item| std::cmp::Reverse(item.0));
                 assert_eq!(own, expected, "{length} elements below {range}");
             }
         }

@@ -159,9 +159,9 @@ impl Shard {
     }
 
     /// The address of the record of the first span, or 0.
-    pub(crate) fn free_space_record(&self, spans: &[PoolSpan; 3]) -> usize {
-        let first = spans.iter().zip(&self.spaces).find_map(|(span, space)| Some((span.id?, space)));
-        first.map_or(0, |(id, space)| space.free.record_address(id))
+    pub(crate) fn free_space_record(&self, parts: PoolParts<'_>) -> usize {
+        let first = parts.iter().find_map(|(pool, part)| Some((pool, part.span.id?)));
+        first.map_or(0, |(pool, id)| self.spaces[pool.index()].free.record_address(id))
     }
 
     fn free_spans(&mut self, spans: &[PoolSpan; 3]) {

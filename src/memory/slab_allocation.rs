@@ -247,7 +247,7 @@ impl<const N: usize> InFlight for SlabAllocation<N> {
 
 impl<const N: usize> Finalized for SlabAllocation<N> {
     fn free_space_record(&self) -> usize {
-        self.shard.window.free_space_record(self.shard.index, &self.spans())
+        self.shard.window.free_space_record(self.shard.index, self.parts())
     }
 
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {

@@ -330,8 +330,8 @@ impl Window {
     }
 
     /// The address of the record of the first span of an allocation of shard `shard`, or 0.
-    pub(crate) fn free_space_record(&self, shard: usize, spans: &[PoolSpan; 3]) -> usize {
-        self.shards[shard].0.lock().free_space_record(spans)
+    pub(crate) fn free_space_record(&self, shard: usize, parts: PoolParts<'_>) -> usize {
+        self.shards[shard].0.lock().free_space_record(parts)
     }
 
     /// Frees the memory of an allocation of shard `shard`.

@@ -109,6 +109,6 @@ fn trees(roots: impl Iterator<Item = u32>, edges: &Edges) -> Vec<Vec<u32>> {
     roots.map(&mut tree_of).filter(|tree: &Vec<_>| !tree.is_empty()).collect()
 }
 
-fn sort_numbers(numbers: &mut Vec<u32>) {
+fn sort_numbers(numbers: &mut [u32]) {
     sort_by_number(numbers, |number| u128::from(*number));
 }
