@@ -139,8 +139,8 @@ impl Shard {
         Ok(Reservation { spans, to_zero, to_populate, is_cold: self.live_bytes() > CACHED_BYTES })
     }
 
-    /// Frees the memory of an allocation.
-    pub(crate) fn release(&mut self, parts: PoolParts<'_>) {
+    /// Frees the memory of an allocation, which has reserved so many bytes.
+    pub(crate) fn release(&mut self, parts: PoolParts<'_>, reserved_bytes: u64) {
         for (pool, part) in parts.iter() {
             if let Some(id) = part.span.id {
                 self.spaces[pool.index()].free.free(id);
@@ -148,7 +148,7 @@ impl Shard {
             self.requested[pool.index()] -= u64::from(part.size);
         }
         self.allocations[parts.pools.len()] -= 1;
-        self.freed_bytes += parts.reserved_bytes();
+        self.freed_bytes += reserved_bytes;
     }
 
     /// Prefetches the records of an allocation that is freed next.

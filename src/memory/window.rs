@@ -350,17 +350,18 @@ impl Window {
             }
             after_writing();
         }
+        let reserved_bytes = parts.reserved_bytes();
         let is_early = seeded_bug!("budget_given_back_before_the_memory");
         if is_early {
-            self.budget.release(parts.reserved_bytes());
+            self.budget.release(reserved_bytes);
         }
         let freed_bytes = {
             let mut shard = self.shards[shard].0.lock();
-            shard.release(parts);
+            shard.release(parts, reserved_bytes);
             shard.freed_bytes
         };
         if !is_early {
-            self.budget.release(parts.reserved_bytes());
+            self.budget.release(reserved_bytes);
         }
         self.group_counts().for_each(|groups| groups.remove(group));
         if freed_bytes > PURGE_CHECK_BYTES && self.returns_memory && !self.purge_thread.is_running(generation()) {
