@@ -1,10 +1,13 @@
 //! [`NumberMap`]: an ordered map whose keys are numbers. The tree inside is compiled once.
 //!
-//! A `BTreeMap` is compiled for each type of its values: about 8 KB of code each time. A `NumberMap` stores its values in a
-//! vector, and the tree has their positions. So all trees are of one type. Use it where an access more does not matter.
+//! A `BTreeMap` is compiled for each type of its values: about 8 KB of code each time. A `NumberMap` stores its values in
+//! pages, and the tree has their positions. So all trees are of one type. Use it where an access more does not matter.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
+
+/// Values of a page.
+const PAGE: usize = 64;
 
 /// The tree of all maps from numbers to numbers. Use this type for such a map, too.
 pub(crate) type NumberTree = BTreeMap<u64, u64>;
@@ -12,14 +15,30 @@ pub(crate) type NumberTree = BTreeMap<u64, u64>;
 pub(crate) struct NumberMap<V> {
     /// The position of each value.
     places: NumberTree,
-    /// `None` at the positions in `free`.
-    values: Vec<Option<V>>,
-    free: Vec<u64>,
+    /// Pages of [`PAGE`] values. No step moves more than one page.
+    pages: Vec<Vec<Slot<V>>>,
+    /// The first vacant position, if there is one.
+    vacant: Option<u64>,
+}
+
+enum Slot<V> {
+    Value(V),
+    /// The next vacant position.
+    Vacant(Option<u64>),
+}
+
+impl<V> Slot<V> {
+    fn value(self) -> Option<V> {
+        match self {
+            Slot::Value(value) => Some(value),
+            Slot::Vacant(_) => None,
+        }
+    }
 }
 
 impl<V> NumberMap<V> {
     pub(crate) const fn new() -> NumberMap<V> {
-        NumberMap { places: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
+        NumberMap { places: BTreeMap::new(), pages: Vec::new(), vacant: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -31,19 +50,22 @@ impl<V> NumberMap<V> {
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&V> {
-        self.values[*self.places.get(&number)? as usize].as_ref()
+        self.at(*self.places.get(&number)?)
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut V> {
-        self.values[*self.places.get(&number)? as usize].as_mut()
+        let place = *self.places.get(&number)?;
+        match self.slot(place)? {
+            Slot::Value(value) => Some(value),
+            Slot::Vacant(_) => None,
+        }
     }
 
     pub(crate) fn get_or_insert_with(&mut self, number: u64, value: impl FnOnce() -> V) -> &mut V {
-        let place = match self.places.get(&number) {
-            Some(place) => *place,
-            None => self.add(number, value()),
-        };
-        self.values[place as usize].get_or_insert_with(|| unreachable!("the tree has positions of values only"))
+        if !self.contains_key(number) {
+            self.add(number, value());
+        }
+        self.get_mut(number).unwrap_or_else(|| unreachable!("the tree has positions of values only"))
     }
 
     /// Returns the value that it replaces.
@@ -55,36 +77,64 @@ impl<V> NumberMap<V> {
         None
     }
 
-    /// Adds a number that the map does not have. Returns the position of its value.
-    fn add(&mut self, number: u64, value: V) -> u64 {
-        let place = self.free.pop().unwrap_or(self.values.len() as u64);
-        match self.values.get_mut(place as usize) {
-            Some(vacant) => *vacant = Some(value),
-            None => self.values.push(Some(value)),
-        }
+    /// Adds a number that the map does not have.
+    fn add(&mut self, number: u64, value: V) {
+        let vacant = self.vacant;
+        let place = match vacant.and_then(|place| self.slot(place)) {
+            Some(slot) => {
+                let filled = std::mem::replace(slot, Slot::Value(value));
+                self.vacant = if let Slot::Vacant(next) = filled { next } else { None };
+                vacant.unwrap_or_default()
+            }
+            None => self.append(value),
+        };
         self.places.insert(number, place);
-        place
+    }
+
+    /// Returns the position of the value.
+    fn append(&mut self, value: V) -> u64 {
+        if self.pages.last().is_none_or(|page| page.len() == PAGE) {
+            self.pages.push(Vec::new());
+        }
+        let last = self.pages.len() - 1;
+        let page = &mut self.pages[last];
+        page.push(Slot::Value(value));
+        (last * PAGE + page.len() - 1) as u64
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<V> {
-        let place = self.places.remove(&number)?;
-        let removed = self.values[place as usize].take();
+        let (place, vacant) = (self.places.remove(&number)?, self.vacant);
+        let removed = std::mem::replace(self.slot(place)?, Slot::Vacant(vacant));
+        self.vacant = Some(place);
         if self.places.is_empty() {
-            (self.values, self.free) = (Vec::new(), Vec::new());
-        } else {
-            self.free.push(place);
+            (self.pages, self.vacant) = (Vec::new(), None);
         }
-        removed
+        removed.value()
+    }
+
+    fn at(&self, place: u64) -> Option<&V> {
+        match self.pages.get(place as usize / PAGE)?.get(place as usize % PAGE)? {
+            Slot::Value(value) => Some(value),
+            Slot::Vacant(_) => None,
+        }
+    }
+
+    fn slot(&mut self, place: u64) -> Option<&mut Slot<V>> {
+        self.pages.get_mut(place as usize / PAGE)?.get_mut(place as usize % PAGE)
     }
 
     /// The values whose numbers are in the range, in ascending order.
     pub(crate) fn range(&self, range: impl RangeBounds<u64>) -> impl DoubleEndedIterator<Item = (u64, &V)> {
-        self.places.range(range).filter_map(|(number, place)| Some((*number, self.values[*place as usize].as_ref()?)))
+        self.places.range(range).filter_map(|(number, place)| Some((*number, self.at(*place)?)))
     }
 
     /// All numbers and values, in ascending order.
     pub(crate) fn into_pairs(mut self) -> impl Iterator<Item = (u64, V)> {
-        self.places.into_iter().filter_map(move |(number, place)| Some((number, self.values[place as usize].take()?)))
+        let places = std::mem::take(&mut self.places);
+        places.into_iter().filter_map(move |(number, place)| {
+            let slot = std::mem::replace(self.slot(place)?, Slot::Vacant(None));
+            Some((number, slot.value()?))
+        })
     }
 
     /// All values, in ascending order of their numbers.
@@ -125,6 +175,6 @@ mod tests {
         for number in 0..300 {
             assert_eq!(map.remove(number), model.remove(&number));
         }
-        assert!(map.is_empty() && map.values.capacity() == 0 && map.free.capacity() == 0);
+        assert!(map.is_empty() && map.pages.capacity() == 0 && map.vacant.is_none());
     }
 }
