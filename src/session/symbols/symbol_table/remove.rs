@@ -215,3 +215,34 @@ impl<E: TableTypes> RemovedSymbol<E> {
 
 /// The number of symbols that `remove_owned` removes together.
 const REMOVE_BATCH: usize = if cfg!(loom) { 1 } else { 16 };
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Probe;
+    use super::super::insert::{Definition, NewSymbol};
+    use crate::base::{ExecutorAddr, Name};
+    use crate::session::ExecutionSession;
+    use crate::session::types::symbol::{SymbolFlags, SymbolState};
+    use crate::sync::Arc;
+
+    #[test]
+    fn the_only_symbol_of_a_tracker_takes_the_record_of_its_large_size_with_it() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("dylib").unwrap();
+        let (name, unit_name) = (Name::new("large"), Arc::from("unit"));
+        for (size, records) in [(8, 0), (5 << 32, 1)] {
+            let tracker = dylib.create_tracker().unwrap();
+            let definition = Definition { name: &name, flags: SymbolFlags::EXPORTED, size };
+            let (owner, address) = (tracker.core().id, ExecutorAddr::new(8));
+            let new =
+                NewSymbol { definition, owner, unit: None, state: SymbolState::Ready, address, unit_name: &unit_name };
+            let mut state = dylib.inner().state.lock();
+            state.table.insert(Probe::unfound(&name), new);
+            assert_eq!(state.table.extras.len(), records);
+            drop(state);
+            tracker.remove().unwrap();
+            let state = dylib.inner().state.lock();
+            assert_eq!((state.table.extras.len(), state.table.symbols.len()), (0, 0));
+        }
+    }
+}
