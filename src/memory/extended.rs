@@ -157,6 +157,10 @@ impl<M: More> Finalized for ExtendedFinalized<M> {
         [self.pools.usage(), self.more.usage()].into_iter().sum()
     }
 
+    fn free_space_record(&self) -> usize {
+        self.pools.free_space_record()
+    }
+
     fn word(&self, offset: u64) -> Option<&MappedU64> {
         self.pools.word(offset)
     }
