@@ -12,7 +12,7 @@
 
 use crate::base::{ExecutorAddr, SegmentKind, align_up, sort_by_number, sort_by_order};
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, Text};
+use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex, Text};
 use crate::link::section_part::{PartKind, Placement, RequestedBounds, SectionPart};
 use crate::memory::Place;
 
@@ -24,33 +24,31 @@ pub(crate) fn find(graph: &mut LinkGraph) {
     graph.requested_bounds = find_requested(graph);
 }
 
+/// The requested bounds, in order of the names of their sections.
 fn find_requested(graph: &LinkGraph) -> Vec<RequestedBounds> {
-    let mut found: Vec<RequestedBounds> = Vec::new();
-    // Sorted by name.
-    let mut number_of: Vec<(&str, usize)> = Vec::new();
+    let mut requests: Vec<(&str, SymbolIndex, bool)> = Vec::new();
     for (index, name) in graph.named_externals() {
-        if !name.starts_with(b"__st") {
-            continue;
+        if name.starts_with(b"__st")
+            && let Some((section, is_start)) = section_of(graph.symbol_name(index))
+        {
+            requests.push((section, index, is_start));
         }
-        let Some((section, is_start)) = section_of(graph.symbol_name(index)) else { continue };
-        let place = number_of.binary_search_by_key(&section, |(name, _)| name).unwrap_or_else(|place| {
-            number_of.insert(place, (section, found.len()));
-            let section = Box::from(section);
-            let (blocks, start, stop) = (Vec::new(), Vec::new(), Vec::new());
-            found.push(RequestedBounds { section, blocks, start, stop, is_bound: false });
-            place
-        });
-        let number = number_of[place].1;
-        let bounds = &mut found[number];
-        if is_start { bounds.start.push(index) } else { bounds.stop.push(index) }
     }
-    if found.is_empty() {
-        return found;
+    if requests.is_empty() {
+        return Vec::new();
     }
+    // Sorted once, and not kept in order: an object may request the bounds of many sections.
+    sort_by_order(&mut requests, |a, b| a.0.cmp(b.0));
+    let of_one_section = requests.chunk_by(|a, b| a.0 == b.0).map(|requests| {
+        let symbols = |of_start| requests.iter().filter(move |request| request.2 == of_start).map(|request| request.1);
+        let (start, stop) = (symbols(true).collect(), symbols(false).collect());
+        RequestedBounds { section: Box::from(requests[0].0), blocks: Vec::new(), start, stop, is_bound: false }
+    });
+    let mut found: Vec<RequestedBounds> = of_one_section.collect();
     for (id, _) in graph.blocks().filter(|(_, block)| is_section(graph, block)) {
         let name = graph.block_name(id);
-        if let Ok(place) = number_of.binary_search_by_key(&name, |(name, _)| name) {
-            found[number_of[place].1].blocks.push(id);
+        if let Ok(place) = found.binary_search_by(|bounds| (*bounds.section).cmp(name)) {
+            found[place].blocks.push(id);
         }
     }
     for bounds in &mut found {
