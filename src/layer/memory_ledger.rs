@@ -106,7 +106,7 @@ impl<R: HasMemory> MemoryLedger<R> {
     pub(crate) fn record_with_hints(&self, dylib: &JitDylib, key: ResourceKey, resource: R, hints: &PrefetchHints) {
         let usage = resource.memory().usage();
         hints.set_memory(resource.memory());
-        hints.set_free_space(resource.memory().free_space_record());
+        resource.memory().free_space_record().into_iter().for_each(|address| hints.set_free_space(address));
         self.shard(key.dylib).with_mut(|shard| {
             // Not `entry`: that reserves space for an insertion, which is rarely needed.
             let dylib_usage = match shard.dylibs.get_mut(&key.dylib) {

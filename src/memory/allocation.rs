@@ -81,9 +81,9 @@ pub trait Finalized: Send + Sync {
     /// The bytes that it holds.
     fn usage(&self) -> MemoryUsage;
 
-    /// The address of a record that the drop of `self` reads, or 0. A removal prefetches it. The default returns 0.
-    fn free_space_record(&self) -> usize {
-        0
+    /// The address of a record that the drop of `self` reads. A removal prefetches it. `None`, the default: there is none.
+    fn free_space_record(&self) -> Option<usize> {
+        None
     }
 
     /// The word at `offset` of the data segment. Running code reads it, and this process may change it at the same

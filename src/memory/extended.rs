@@ -157,7 +157,7 @@ impl<M: More> Finalized for ExtendedFinalized<M> {
         [self.pools.usage(), self.more.usage()].into_iter().sum()
     }
 
-    fn free_space_record(&self) -> usize {
+    fn free_space_record(&self) -> Option<usize> {
         self.pools.free_space_record()
     }
 

@@ -158,10 +158,10 @@ impl Shard {
         }
     }
 
-    /// The address of the record of the first span, or 0.
-    pub(crate) fn free_space_record(&self, parts: PoolParts<'_>) -> usize {
-        let first = parts.iter().find_map(|(pool, part)| Some((pool, part.span.id?)));
-        first.map_or(0, |(pool, id)| self.spaces[pool.index()].free.record_address(id))
+    /// The address of the record of the first span, if there is one.
+    pub(crate) fn free_space_record(&self, parts: PoolParts<'_>) -> Option<usize> {
+        let (pool, id) = parts.iter().find_map(|(pool, part)| Some((pool, part.span.id?)))?;
+        Some(self.spaces[pool.index()].free.record_address(id))
     }
 
     fn free_spans(&mut self, spans: &[PoolSpan; 3]) {

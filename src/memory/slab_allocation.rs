@@ -246,7 +246,7 @@ impl<const N: usize> InFlight for SlabAllocation<N> {
 }
 
 impl<const N: usize> Finalized for SlabAllocation<N> {
-    fn free_space_record(&self) -> usize {
+    fn free_space_record(&self) -> Option<usize> {
         self.shard.window.free_space_record(self.shard.index, self.parts())
     }
 

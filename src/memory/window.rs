@@ -329,8 +329,8 @@ impl Window {
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
-    /// The address of the record of the first span of an allocation of shard `shard`, or 0.
-    pub(crate) fn free_space_record(&self, shard: usize, parts: PoolParts<'_>) -> usize {
+    /// The address of the record of the first span of an allocation of shard `shard`, if it has one.
+    pub(crate) fn free_space_record(&self, shard: usize, parts: PoolParts<'_>) -> Option<usize> {
         self.shards[shard].0.lock().free_space_record(parts)
     }
 
